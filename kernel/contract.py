@@ -198,6 +198,10 @@ class Unit:
     arch: str
     source: Path | Callable[[], str] = field(compare=False)
     flags: tuple[str, ...] = ()
+    include_dirs: Path | Callable[[], tuple[Path, ...]] | None = field(default=None, compare=False)
+    """Folder or folders searched for ``<...>`` includes, beside the source's own folder."""
+    headers: str = ""
+    """What the include folders hold, such as ``nvidia-cutlass 4.2.0.0``: it stands for their content in the key."""
     catalog: str = ""
     allow_spills: bool = False
     """True only where the catalog entry says so, with its reason beside it."""
@@ -205,6 +209,12 @@ class Unit:
     def text(self) -> str:
         """The source text, UTF-8."""
         return self.source.read_text(encoding="utf-8") if isinstance(self.source, Path) else self.source()
+
+    def include_folders(self) -> tuple[Path, ...]:
+        """The include folders, found now: they differ between machines and are in no key."""
+        if self.include_dirs is None:
+            return ()
+        return (self.include_dirs,) if isinstance(self.include_dirs, Path) else self.include_dirs()
 
 
 @dataclass(frozen=True, kw_only=True)
