@@ -1,0 +1,197 @@
+"""The command line: ``gemm-tracks`` and ``python -m compare``.
+
+Every command imports what it needs inside its own function, so that ``--help`` and ``list`` stay instant
+and touch neither a driver nor torch, CuPy, pandas or NumPy.
+
+Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 a GPU or tool that is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from kernel.errors import GemmTracksError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from compare.doctor import Diagnosis
+
+app = typer.Typer(
+    name="gemm-tracks",
+    help=(
+        "How far is a hand-written GEMM kernel from cuBLAS on the same track, and how far is the next track?\n\n"
+        "Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 what was asked needs a GPU or tool "
+        "that is not there."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Kernels = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time on Python 3.10
+    typer.Option("--kernels", "-k", help="Names or globs, comma-separated or repeated, such as 'v*,cublas_*'."),
+]
+Shapes = Annotated[
+    str, typer.Option("--shapes", "-s", help="A set's name, or MxNxK,... such as 4096x4096x4096,35x79x19.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def out() -> Console:
+    """Where answers go. Output that is no terminal gets room for a table's full width."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 180, highlight=False, soft_wrap=False)
+
+
+def messages() -> Console:
+    """Where progress and remarks go, so that answers can be piped."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+@app.command("list")
+def list_(
+    kernels: Kernels = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every contender: family, track, tile, and what it needs that is not installed.
+
+    Looks up files only: no driver, no torch.
+
+    \b
+    Example:
+      gemm-tracks list --kernels 'v*'
+    """
+    from compare.contenders import contenders
+
+    found = contenders(kernels)
+    if as_json:
+        print_json([describe(contender) for contender in found])
+        return
+    heads = ("name", "family", "track", "tile", "stages", "layouts", "needs")
+    lines = [
+        (c.name, c.family, c.track, str(c.tile), str(c.tile.NUM_STAGES or "-"), ",".join(c.layouts), c.needs() or "-")
+        for c in found
+    ]
+    widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
+    for line in (heads, *lines):
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    typer.echo(f"{len(lines)} contenders")
+
+
+def describe(contender: Any) -> dict[str, Any]:
+    """A contender's catalog entry as JSON holds it."""
+    return {
+        "name": contender.name,
+        "family": contender.family,
+        "track": contender.track,
+        "instruction": contender.instruction,
+        "arch": contender.arch,
+        "tile": dict(contender.tile.items()),
+        "dtype_in": contender.dtype_in,
+        "dtype_acc": contender.dtype_acc,
+        "dtype_out": contender.dtype_out,
+        "layouts": list(contender.layouts),
+        "swizzle": contender.swizzle,
+        "is_default": contender.is_default,
+        "in_default_set": contender.in_default_set,
+        "largest_timed": contender.largest_timed,
+        "summary": contender.summary,
+        "needs": contender.needs(),
+    }
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """What this machine can do: driver, toolkit, packages, g++; the first failing check and its cure.
+
+    Exit status 3 if a check fails that this machine needs; GPU checks count where a driver is installed.
+
+    \b
+    Example:
+      gemm-tracks doctor
+    """
+    from compare.doctor import examine
+
+    diagnosis = examine()
+    if as_json:
+        print_json(diagnosis_as_json(diagnosis))
+    else:
+        print_diagnosis(diagnosis)
+    if diagnosis.first_failing:
+        raise typer.Exit(3)
+
+
+def diagnosis_as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    first = diagnosis.first_failing
+    return {
+        "findings": [asdict(finding) for finding in diagnosis.findings],
+        "first_failing": first.check if first else None,
+        "driver": asdict(diagnosis.driver),
+    }
+
+
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    from compare.doctor import bundle, visible_devices
+
+    width = max(len(finding.check) for finding in diagnosis.findings)
+    for finding in diagnosis.findings:
+        verdict = "ok  " if finding.ok else "FAIL" if finding.need == "base" else "-   "
+        typer.echo(f"{verdict} {finding.check.ljust(width)}  {finding.found}")
+    typer.echo(f"     {'CUDA_VISIBLE_DEVICES'.ljust(width)}  {visible_devices()}")
+    typer.echo(f"     {'GEMM_TRACKS_BUNDLE'.ljust(width)}  {bundle()}")
+    first = diagnosis.first_failing
+    if first:
+        typer.echo(f"\nFirst failing check: {first.check}: {first.found}\nCure: {first.cure}")
+    elif diagnosis.driver.problem:
+        typer.echo(f"\nAll that is needed without a GPU is here. {diagnosis.driver.problem}.")
+    else:
+        typer.echo("\nAll checks passed: kernels can be built and run here.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
+    try:
+        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except GemmTracksError as error:
+        return fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        return fail("stopped", 130)
+    except BrokenPipeError:
+        # The reader of a pipe went away, as `head` does; Python must not complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if hasattr(error, "exit_code") and hasattr(error, "show"):  # what typer raises for bad usage
+            error.show()
+            return int(error.exit_code)
+        if type(error).__name__ == "Abort":
+            return fail("stopped", 130)
+        if os.environ.get("GEMM_TRACKS_DEBUG"):
+            raise
+        return fail(f"{type(error).__name__}: {error} (a fault of ours; GEMM_TRACKS_DEBUG=1 shows where)", 1)
+    return status if isinstance(status, int) else 0
+
+
+def fail(text: str, status: int) -> int:
+    """One line on stderr."""
+    sys.stderr.write(f"gemm-tracks: {' '.join(text.split())}\n")
+    return status
