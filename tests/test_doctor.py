@@ -92,9 +92,10 @@ def test_the_dsl_never_stands_in_for_nvidia_cutlass(packages, monkeypatch):
 
 def test_an_nvcc_of_a_newer_major_than_the_driver_is_named(fake, monkeypatch):
     tool = toolchain.Tool(name="nvcc", path=Path("nvcc"), version="13.0.88", origin="PATH")
+    same, older = driver.query(fake(version=13000)), driver.query(fake(version=12080))
     monkeypatch.setattr(toolchain, "find", lambda name: tool)
-    assert doctor._toolkit_against_driver(driver.query(fake(version=13000))).ok
-    assert not doctor._toolkit_against_driver(driver.query(fake(version=12080))).ok
+    assert doctor._toolkit_against_driver(same).ok
+    assert not doctor._toolkit_against_driver(older).ok
 
 
 class Distribution:
