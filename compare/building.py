@@ -1,21 +1,26 @@
-"""Building what contenders need, in parallel, with a progress display; and what was built, as a table."""
+"""Building what contenders need, in parallel, with a progress display; and what was built, as columns and a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from compare.contenders import Contender, KernelContender
-from kernel.contract import Artifact, Unit
+from compare.rows import row
+from kernel.contract import Artifact, Launch, Problem, Unit
 from kernel.errors import BuildError, MissingToolError
-from kernel.plan import scale_unit
+from kernel.gate import objections
+from kernel.occupancy import occupancy
+from kernel.plan import plan, scale_unit
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 Built = Mapping[str, "Artifact | BuildError | MissingToolError"]
 """By unit name: what was built, or why it was not."""
+
+TYPICAL = 4096
+"""Extent of the cube at which a kernel's launch is described where no problem is given."""
 
 
 def kernels_of(contenders: Iterable[Contender]) -> tuple[KernelContender, ...]:
@@ -32,81 +37,132 @@ def units_of(contenders: Iterable[Contender]) -> tuple[Unit, ...]:
     return tuple(found.values())
 
 
-def build(contenders: Iterable[Contender], console: Console) -> Built:
-    """Build them all. What is there already costs a look-up; a failure is a value, reported by the caller."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+def build(contenders: Iterable[Contender]) -> Built:
+    """Build them all, showing progress. What is there already costs a look-up; a failure is a value and a message."""
+    from compare.console import messages, progress
     from kernel.build import BuildEvent, build_all
 
     units = units_of(contenders)
-    columns = (TextColumn("building"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as display:
-        task = display.add_task("", total=len(units))
+    with progress("building", len(units)) as advance:
 
         def show(event: BuildEvent) -> None:
-            display.update(task, completed=event.done, description=event.unit)
-            if event.error is not None:
-                display.console.print(f"{event.unit} was not built: {_first_line(event.error)}", style="red", markup=False)
+            advance(event.done, event.unit)
 
-        return build_all(units, progress=show)
+        built = build_all(units, progress=show)
+    for name, result in built.items():
+        if not isinstance(result, Artifact):
+            messages().print(f"{name} was not built: {first_line(result)}", style="red")
+    return built
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-class BuiltRow(NamedTuple):
-    """What one unit's entry needs, as read from its cubin; ``problem`` where there is none."""
-
-    name: str
-    unit: str
-    family: str
-    track: str
-    tile: str
-    stages: int
-    registers: int | None
-    spill_bytes: int | None
-    static_smem: int | None
-    compiler: str
-    problem: str
+def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
+    """The launch that does the GEMM's work rather than clear or reduce; None where nothing is launched."""
+    launches = plan(contender.kernel, problem).launches
+    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == contender.name]
+    return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
 
 
-def built_rows(contenders: Iterable[Contender], built: Built) -> list[BuiltRow]:
-    """One row per unit of each contender."""
+def static_columns(contender: Contender, problem: Problem, built: Built) -> dict[str, Any]:
+    """Columns that are known without running: resources, occupancy, entry symbols, compiler; empty for libraries.
+
+    Raises:
+        RejectedError: the contender cannot run the problem.
+    """
+    if not isinstance(contender, KernelContender):
+        return {}
+    launch = main_launch(contender, problem)
+    if launch is None:
+        return {}
+    artifact = built.get(launch.unit.name)
+    if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
+        return {}
+    needs = artifact.resources[launch.entry]
+    resident = occupancy(
+        artifact.arch,
+        registers=needs.registers,
+        threads=launch.threads,
+        static_smem=needs.static_smem,
+        dynamic_smem=launch.dynamic_smem,
+        barriers=needs.barriers,
+    )
+    return {
+        "registers": needs.registers,
+        "spill_bytes": needs.spill_bytes,
+        "smem_bytes": needs.static_smem + launch.dynamic_smem,
+        "occupancy_pct": resident.percent,
+        "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
+        "compiler": artifact.compiler,
+    }
+
+
+def catalog_columns(contender: Contender) -> dict[str, Any]:
+    """Columns that a contender's catalog entry fixes."""
+    return {
+        "name": contender.name,
+        "family": contender.family,
+        "track": contender.track,
+        "instruction": contender.instruction or None,
+        "arch": contender.arch or None,
+        "tile": str(contender.tile) if contender.tile.items() else None,
+        "stages": contender.tile.NUM_STAGES or None,
+        "swizzle": contender.swizzle or None,
+        "dtype_in": contender.dtype_in,
+        "dtype_acc": contender.dtype_acc,
+        "dtype_out": contender.dtype_out,
+        "is_default": contender.is_default,
+    }
+
+
+def refused(contender: Contender, problem: Problem, built: Built) -> str | None:
+    """Why the problem may not be timed: the contender's own refusal, a failed build, or the static gate."""
+    reason = contender.rejects(problem)
+    if reason is not None or not isinstance(contender, KernelContender):
+        return reason
+    for launch in plan(contender.kernel, problem).launches:
+        artifact = built.get(launch.unit.name)
+        if artifact is None:
+            return f"{launch.unit.name} was not built"
+        if not isinstance(artifact, Artifact):
+            return f"{launch.unit.name} was not built: {first_line(artifact)}"
+        found = objections(launch, artifact)
+        if found:
+            return f"static gate: {'; '.join(found)}"
+    return None
+
+
+def built_rows(contenders: Iterable[Contender], built: Built) -> list[dict[str, Any]]:
+    """One row per kernel as it was built here, described at a cube of :data:`TYPICAL`; nothing in it was run."""
     rows = []
     for contender in kernels_of(contenders):
-        for unit in contender.kernel.units():
-            result = built[unit.name]
-            shared = (contender.name, unit.name, contender.family, contender.track, str(contender.tile))
-            stages = contender.tile.NUM_STAGES
-            if not isinstance(result, Artifact):
-                rows.append(BuiltRow(*shared, stages, None, None, None, "", _first_line(result)))
-                continue
-            for entry, needs in result.resources.items():
-                problem = "spills, and its catalog entry does not allow it" if needs.spill_bytes and not unit.allow_spills else ""
-                name = unit.name if len(result.resources) == 1 else f"{unit.name}:{entry}"
-                rows.append(
-                    BuiltRow(
-                        contender.name, name, contender.family, contender.track, str(contender.tile), stages,
-                        needs.registers, needs.spill_bytes, needs.static_smem, result.compiler, problem,
-                    )
-                )  # fmt: skip
+        problem = contender.problem(TYPICAL, TYPICAL, TYPICAL)
+        reason = refused(contender, problem, built)
+        values = {"skipped_because": reason} if reason else static_columns(contender, problem, built)
+        variant = "" if reason else contender.variant(problem)
+        shape = {"m": problem.m, "n": problem.n, "k": problem.k, "layout": problem.layout, "variant": variant}
+        rows.append(row(**{**catalog_columns(contender), **shape, **values}))
     return rows
 
 
-def built_table(rows: Iterable[BuiltRow]) -> Table:
-    """What was built here, one line per unit."""
+def built_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """What was built here, one line per kernel."""
     from rich.table import Table
     from rich.text import Text
 
+    columns = ("name", "track", "tile", "stages", "registers", "spill_bytes", "smem_bytes", "occupancy_pct", "compiler")
+    heads = ("kernel", "track", "tile", "stages", "regs", "spilled B", "smem B", "occupancy %", "compiler")
     table = Table(title="Built and inspected here", title_justify="left", title_style="bold")
-    for heading in ("build", "track", "tile", "regs", "spills", "static smem", "compiler"):
-        table.add_column(heading, justify="right" if heading in ("regs", "spills", "static smem") else "left")
-    for row in rows:
-        if row.registers is None:
-            table.add_row(row.unit, row.track, row.tile, "", "", "", Text(row.problem, style="red"))
+    for name, head in zip(columns, heads, strict=True):
+        table.add_column(head, justify="left" if name in ("name", "track", "tile", "compiler") else "right")
+    for line in rows:
+        if line["skipped_because"]:
+            table.add_row(line["name"], line["track"], Text(line["skipped_because"], style="red"))
             continue
-        tile = f"{row.tile} s{row.stages}" if row.stages else row.tile
-        numbers = (str(row.registers), str(row.spill_bytes), str(row.static_smem))
-        table.add_row(row.unit, row.track, tile, *numbers, row.compiler, style="red" if row.problem else "")
+        cells = ["" if line[name] is None else str(line[name]) for name in columns]
+        cells[columns.index("occupancy_pct")] = "" if line["occupancy_pct"] is None else f"{line['occupancy_pct']:.1f}"
+        table.add_row(*cells)
     return table

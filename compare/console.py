@@ -1,0 +1,51 @@
+"""Where text goes: answers to stdout, progress and remarks to stderr, so that answers can be piped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 180
+"""Columns where stdout is no terminal: room for a table's full width."""
+
+
+def answers() -> Console:
+    """Stdout."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, markup=False)
+
+
+def messages() -> Console:
+    """Stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout; refuses numbers that JSON does not have."""
+    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """A bar on stderr while the block runs; call what it gives with (steps done, what was just done)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=messages(), transient=True) as display:
+        task = display.add_task("", total=total)
+        yield lambda done, text: display.update(task, completed=done, description=text)
