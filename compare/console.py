@@ -35,17 +35,25 @@ def print_json(value: Any) -> None:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int, str], None]]:
-    """A bar on stderr while the block runs; call what it gives with (steps done, what was just done)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def progress(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr while the block runs; call what it gives with (how much is done of total, what is being done)."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn(label),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=messages(), transient=True) as display:
-        task = display.add_task("", total=total)
+        task = display.add_task("", total=max(total, 1e-9))
         yield lambda done, text: display.update(task, completed=done, description=text)

@@ -213,11 +213,15 @@ class RunWriter:
         self._append(entry)
         self._shards[shard] = entry
 
-    def finish(self, *, complete: bool) -> Path:
-        """Write rows.csv, samples.json.gz and run.json; the journal goes only where the run is complete."""
+    def finish(self, *, complete: bool, rows: Sequence[Mapping[str, Any]] | None = None) -> Path:
+        """Write rows.csv, samples.json.gz and run.json; the journal goes only where the run is complete.
+
+        ``rows`` replaces the shards' own, with columns filled in that need more than one shard.
+        """
+        table = self.rows if rows is None else rows
         samples = [entry for shard in self._shards.values() for entry in shard["samples"]]
-        run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(self.rows)}
-        _replace(self.folder / ROWS_FILE, format_rows(self.rows).encode())
+        run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
+        _replace(self.folder / ROWS_FILE, format_rows(table).encode())
         # A fixed time stamp keeps the archive the same for the same samples.
         _replace(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
         _replace(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
@@ -241,7 +245,7 @@ class RunWriter:
                 raise RunFileError(f"{journal}: line {len(entries) + 1} is not JSON: {error}") from error
         if not entries or entries[0].get("format") != FORMAT:
             raise RunFileError(f"{journal}: not a journal of format {FORMAT}; remove it to start over")
-        for what in ("revision", "gpu"):
+        for what in ("revision", "gpu", "request"):
             before, now = entries[0]["run"].get(what), self.provenance.get(what)
             if before != now:
                 raise RunFileError(
@@ -305,8 +309,10 @@ def adopt(folder: Path) -> Path:
     return target
 
 
-def provenance(command: Sequence[str], driver: Driver, toolkit: str = "") -> dict[str, Any]:
+def provenance(command: Sequence[str], driver: Driver, toolkit: str = "", request: str = "") -> dict[str, Any]:
     """What a later reader needs to judge a run: GPU, driver, toolkit, packages, revision, date, command.
+
+    ``request`` says in one line what was asked for; only a run of the same request goes on in its folder.
 
     Folders are written relative to the current and home folders, so that no machine's layout is recorded.
     """
@@ -325,6 +331,7 @@ def provenance(command: Sequence[str], driver: Driver, toolkit: str = "") -> dic
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "revision": revision(),
         "command": [_portable(word) for word in command],
+        "request": request,
         "gpu": gpu,
         "driver_cuda": driver.version,
         "driver": _driver_release(),
