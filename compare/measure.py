@@ -20,6 +20,7 @@ from compare.timing import Bench, WindowReading, Work
 from compare.windows import (
     BurstResult,
     BurstSettings,
+    Plan,
     Series,
     Steady,
     SustainedResult,
@@ -326,7 +327,9 @@ def _measure_burst(
     burst_settings = settings.burst
     assert burst_settings is not None
     running = [entry for entry in entries if entry.runs]
-    plans = [plan_sample(bench, entry.work, entry.launch_s, burst_settings.sample_s) for entry in running if entry.work]
+    plans = [
+        plan_sample(bench, entry.work, entry.launch_s, burst_settings.sample_s) for entry in running if entry.work
+    ]
     baseline = _baseline_index(running)
     result = burst(
         bench,
@@ -432,7 +435,8 @@ def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement]) -
     return [
         entry
         for entry in entries
-        if entry.runs and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
+        if entry.runs
+        and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
     ]
 
 
