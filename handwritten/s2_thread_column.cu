@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         a_share.copy(A, lda, rows_left, k_left, [&](int r, int c) { return &a_tile[r][c]; });
         b_share.copy(B, ldb, k_left, cols_left, [&](int r, int c) { return &b_tile[r][c]; });
         __syncthreads();
-#pragma unroll
+#pragma unroll 4
         for (int kk = 0; kk < BLOCK_K; ++kk) {
             const float b = b_tile[kk][col];
 #pragma unroll

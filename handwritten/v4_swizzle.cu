@@ -63,9 +63,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         // One step at a time, as in v3: only the layout differs.
 #pragma unroll 1
         for (int kk = 0; kk < BLOCK_K; ++kk) {
+            const int a_col = swizzle(row, kk);  // one for all THREAD_M rows: they share bits 3 to 5
             float a_frag[THREAD_M], b_frag[THREAD_N];
 #pragma unroll
-            for (int i = 0; i < THREAD_M; ++i) a_frag[i] = a_tile[stage][row + i][swizzle(row + i, kk)];
+            for (int i = 0; i < THREAD_M; ++i) a_frag[i] = a_tile[stage][row + i][a_col];
 #pragma unroll
             for (int j = 0; j < THREAD_N; j += 4) read_four(&b_frag[j], &b_tile[stage][kk][col + j]);
 #pragma unroll

@@ -62,23 +62,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
 
 #pragma unroll 1
         for (int kk = 0; kk < BLOCK_K; kk += 4) {
-            float a_frag[THREAD_M][4], b_frag[4][THREAD_N];
+            float a_frag[THREAD_M][4];
 #pragma unroll
             for (int i = 0; i < THREAD_M; ++i)
-                read_four(a_frag[i], &a_tile[stage][row + i][swizzle(row + i, kk)]);
+                read_four(a_frag[i], &a_tile[stage][row + i][swizzle(row, kk)]);
 #pragma unroll
-            for (int u = 0; u < 4; ++u)
+            for (int u = 0; u < 4; ++u) {
+                float b_frag[THREAD_N];
 #pragma unroll
-                for (int j = 0; j < THREAD_N; j += 4)
-                    read_four(&b_frag[u][j], &b_tile[stage][kk + u][col + j]);
-#pragma unroll
-            for (int u = 0; u < 4; ++u)
+                for (int j = 0; j < THREAD_N; j += 4) read_four(&b_frag[j], &b_tile[stage][kk + u][col + j]);
 #pragma unroll
                 for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
-                    for (int j = 0; j < THREAD_N; ++j) acc[i][j] += a_frag[i][u] * b_frag[u][j];
+                    for (int j = 0; j < THREAD_N; ++j) acc[i][j] += a_frag[i][u] * b_frag[j];
+            }
         }
-
         wait_for_copies();
         __syncthreads();  // the other buffer is filled and nobody reads this one any more
         stage ^= 1;
