@@ -212,7 +212,8 @@ class Block:
             try:
                 self._compute(instruction, mask)
             except Unsupported:
-                self.run.unsupported[instruction.name] += instruction.kind == "integer"
+                if instruction.kind == "integer":
+                    self.run.unsupported[instruction.name] += 1
                 self._forget(instruction, mask)
             if doubtful.any() and instruction.kind in ("integer", "control"):
                 self._forget(instruction, doubtful)
@@ -804,6 +805,18 @@ class Block:
         truth, sure = self._flag(flag)
         self._write(result, np.where(truth, np.minimum(a, b), np.maximum(a, b)), a_known & b_known & sure, mask)
 
+    def _add_minimum(self, instruction: Instruction, mask: Bools) -> None:
+        """VIADDMNMX: the smaller (or larger, by the predicate) of a + b and c."""
+        result, a_text, b_text, c_text, flag = instruction.operands
+        reads = [self._read(text) for text in (a_text, b_text, c_text)]
+        total, limit = (reads[0][0] + reads[1][0]) & MASK32, reads[2][0]
+        if "U32" not in instruction.modifiers:
+            total, limit = _signed(total), _signed(limit)
+        truth, known = self._flag(flag)
+        for _, sure in reads:
+            known = known & sure
+        self._write(result, np.where(truth, np.minimum(total, limit), np.maximum(total, limit)), known, mask)
+
     def _permute(self, instruction: Instruction, mask: Bools) -> None:
         operands = instruction.operands
         a, a_known = self._read(operands[1])
@@ -999,6 +1012,7 @@ HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
     "SEL": Block._select,
     "IMNMX": Block._minimum,
     "VIMNMX": Block._minimum,
+    "VIADDMNMX": Block._add_minimum,
     "PRMT": Block._permute,
     "IABS": Block._absolute,
     "SHFL": Block._shuffle,
