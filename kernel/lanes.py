@@ -54,8 +54,8 @@ class Access:
     """Threads that took part and whose address is known."""
     complete: bool
     """False where an active thread's address is unknown."""
-    sources: Ints | None = None
-    """LDGSTS: global byte address per thread, NO_ORIGIN where unknown."""
+    origins: Ints | None = None
+    """LDS and LDGSTS, words x threads: global byte address each word came from, NO_ORIGIN where unknown."""
 
 
 @dataclass
@@ -67,14 +67,18 @@ class Run:
     """By instruction address, the first :attr:`keep` executions."""
     executed: Counter[int] = field(default_factory=Counter)
     """Warp-level executions per instruction address, whole block."""
-    owners: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
-    """By accumulator register: origin of the first two factors added to it, per thread."""
-    factors: list[tuple[Instruction, Ints, Ints]] = field(default_factory=list)
+    factors: list[tuple[Ints, Ints]] = field(default_factory=list)
+    """Origins of both factors per thread, of the first FFMAs that multiplied two loaded numbers."""
+    lane_fmas: int = 0
+    """FFMAs executed, counted per thread."""
+    traced_fmas: int = 0
+    """Those of them whose two factors were both loaded from global memory (epilogues multiply by constants)."""
     finished: bool = False
     """True where every thread reached its end; false where the step limit or an unknown call stopped the run."""
     unsupported: Counter[str] = field(default_factory=Counter)
     """Instruction names whose result was taken as unknown although they may be address arithmetic."""
     keep: int = 64
+    keep_factors: int = 2048
 
 
 def constant_bank(
@@ -208,6 +212,8 @@ class Block:
             try:
                 self._compute(instruction, mask)
             except Unsupported:
+                if instruction.kind == "integer":
+                    self.run.unsupported[instruction.name] += 1
                 self._forget(instruction, mask)
             if doubtful.any() and instruction.kind in ("integer", "control"):
                 self._forget(instruction, doubtful)
@@ -349,8 +355,6 @@ class Block:
 
     def _forget(self, instruction: Instruction, mask: Bools) -> None:
         """Make every register and predicate that the instruction may write unknown."""
-        if instruction.kind == "integer":
-            self.run.unsupported[instruction.name] += 1
         widths = {"64": 2, "128": 4, "WIDE": 2}
         span = max([widths.get(m, 1) for m in instruction.modifiers], default=1)
         for operand in instruction.operands[:3]:
@@ -407,15 +411,22 @@ class Block:
         if not re.fullmatch(r"R\d+", result):
             return
         number = int(result[1:])
+        factors = None
+        if re.fullmatch(r"R\d+", left) and re.fullmatch(r"R\d+", right):
+            factors = self.origin[int(left[1:])].copy(), self.origin[int(right[1:])].copy()
         self.known["R"][number][mask] = False
         self.origin[number][mask] = NO_ORIGIN
-        if all(re.fullmatch(r"R\d+", name) for name in (left, right)):
-            a, b = self.origin[int(left[1:])], self.origin[int(right[1:])]
-            both = mask & (a != NO_ORIGIN) & (b != NO_ORIGIN)
-            if both.any() and number not in self.run.owners:
-                self.run.owners[number] = (np.where(both, a, NO_ORIGIN), np.where(both, b, NO_ORIGIN))
+        self.run.lane_fmas += int(np.count_nonzero(mask & self.live))
+        if factors is not None:
+            a, b = factors
+            both = mask & self.live & (a != NO_ORIGIN) & (b != NO_ORIGIN)
+            self.run.traced_fmas += int(np.count_nonzero(both))
+            if len(self.run.factors) < self.run.keep_factors and both.any():
+                self.run.factors.append((np.where(both, a, NO_ORIGIN), np.where(both, b, NO_ORIGIN)))
 
-    def _note(self, instruction: Instruction, addresses: Ints, sure: Bools, mask: Bools, **more: Any) -> None:
+    def _note(
+        self, instruction: Instruction, addresses: Ints, sure: Bools, mask: Bools, origins: Ints | None = None
+    ) -> None:
         kept = self.run.accesses.setdefault(instruction.address, [])
         if len(kept) < self.run.keep:
             taking = mask & self.live
@@ -425,22 +436,24 @@ class Block:
                     addresses=addresses.copy(),
                     active=taking & sure,
                     complete=bool((sure | ~taking).all()),
-                    **more,
+                    origins=origins,
                 )
             )
 
     def _load(self, instruction: Instruction, mask: Bools) -> None:
         place = next(i for i, operand in enumerate(instruction.operands) if operand.endswith("]"))
         addresses, sure = self._address(instruction.operands[place])
-        self._note(instruction, addresses, sure, mask)
+        shared = instruction.kind == "LDS"
+        words = max(instruction.width // 4, 1)
+        place_of = [np.clip((addresses + 4 * i) // 4, 0, SMEM_WORDS - 1) for i in range(words)]
+        origins = np.stack([self.smem_origin[word] for word in place_of]) if shared else None
+        self._note(instruction, addresses, sure, mask, origins)
         first = register(instruction.operands[place - 1])
         if not re.fullmatch(r"R\d+", first):
             return
-        width = instruction.width
-        for i in range(max(width // 4, 1)):
+        for i, word in enumerate(place_of):
             name = f"R{int(first[1:]) + i}"
-            if instruction.kind == "LDS":
-                word = np.clip((addresses + 4 * i) // 4, 0, SMEM_WORDS - 1)
+            if shared:
                 origin = np.where(sure, self.smem_origin[word], NO_ORIGIN)
                 self._write(name, self.smem_value[word], sure & self.smem_known[word], mask, origin)
             else:
@@ -472,7 +485,7 @@ class Block:
             if re.fullmatch(r"!?P\w", operand):
                 reads, reads_sure = self._flag(operand)
                 source_sure = source_sure & reads & reads_sure
-        self._note(instruction, addresses, sure, mask, sources=np.where(source_sure, sources, NO_ORIGIN))
+        self._note(instruction, addresses, sure, mask, np.where(source_sure, sources, NO_ORIGIN)[np.newaxis])
         taking = mask & sure & self.live
         for i in range(max(instruction.width // 4, 1)):
             word = np.clip((addresses[taking] + 4 * i) // 4, 0, SMEM_WORDS - 1)
@@ -582,7 +595,7 @@ class Block:
             if carry_out:
                 self._set_flag(carry_out, np.zeros_like(known), np.zeros_like(known), mask)
             return
-        value = a * b % (1 << 32) if False else _multiply_wrapping(a, b) + c
+        value = _multiply_wrapping(a, b) + c
         if "X" in modifiers and carry_in:
             truth, sure = self._flag(carry_in)
             value, known = value + truth, known & sure
@@ -611,8 +624,9 @@ class Block:
         value = np.zeros(self.padded, np.int64)
         known = np.ones(self.padded, np.bool_)
         for term in terms:
-            read, sure = self._read(term)
-            value, known = value + read, known & sure
+            # A negated term is a complement plus one, so that subtracting zero carries as the hardware does.
+            read, sure = self._read(term.lstrip("-"))
+            value, known = value + ((1 << 32) - read if term.startswith("-") else read), known & sure
         if "X" in instruction.modifiers:
             # Negated terms of an extended add are complements: the carry chain supplies the one.
             value = np.zeros(self.padded, np.int64)
@@ -622,8 +636,6 @@ class Block:
             for name in flags:
                 truth, sure = self._flag(name)
                 value, known = value + truth, known & sure
-        elif any(term.startswith("-") for term in terms):
-            value = value  # a borrow shows as the missing carry of a two's complement addition
         self._write(result, value, known, mask)
         for position, out in enumerate(outs):
             self._set_flag(out, (value >> 32) > position, known, mask)
@@ -792,6 +804,18 @@ class Block:
             a, b = _signed(a), _signed(b)
         truth, sure = self._flag(flag)
         self._write(result, np.where(truth, np.minimum(a, b), np.maximum(a, b)), a_known & b_known & sure, mask)
+
+    def _add_minimum(self, instruction: Instruction, mask: Bools) -> None:
+        """VIADDMNMX: the smaller (or larger, by the predicate) of a + b and c."""
+        result, a_text, b_text, c_text, flag = instruction.operands
+        reads = [self._read(text) for text in (a_text, b_text, c_text)]
+        total, limit = (reads[0][0] + reads[1][0]) & MASK32, reads[2][0]
+        if "U32" not in instruction.modifiers:
+            total, limit = _signed(total), _signed(limit)
+        truth, known = self._flag(flag)
+        for _, sure in reads:
+            known = known & sure
+        self._write(result, np.where(truth, np.minimum(total, limit), np.maximum(total, limit)), known, mask)
 
     def _permute(self, instruction: Instruction, mask: Bools) -> None:
         operands = instruction.operands
@@ -988,6 +1012,7 @@ HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
     "SEL": Block._select,
     "IMNMX": Block._minimum,
     "VIMNMX": Block._minimum,
+    "VIADDMNMX": Block._add_minimum,
     "PRMT": Block._permute,
     "IABS": Block._absolute,
     "SHFL": Block._shuffle,

@@ -68,8 +68,8 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The class that :data:`CLASSES` puts it in."""
-        return _kind(self.opcode)
+        """The class that :data:`CLASSES` puts it in; what is guarded by !PT only fills slots (ptxas pads cp.async so)."""
+        return "control" if self.predicate in ("!PT", "!UPT") else _kind(self.opcode)
 
     @property
     def label(self) -> str:
