@@ -157,6 +157,39 @@ def compare_(
 
 
 @app.command()
+def inspect(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME [NAME]", help="A kernel, or a .cu, .ptx or .cubin file; two for side by side."),
+    ],
+    shape: Annotated[
+        str, typer.Option("--shape", "-s", help="Problem that decides the build, as MxNxK; one block tile.")
+    ] = "",
+    source: Annotated[bool, typer.Option("--source", help="Print the source, emitted C++ for CUTLASS.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
+    banks: Annotated[
+        bool, typer.Option("--banks", help="Print every shared-memory access, with predicted passes.")
+    ] = False,
+    mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
+
+    \b
+    Examples:
+      gemm-tracks inspect v2_block_tile
+      gemm-tracks inspect v4_pad v4_swizzle
+      gemm-tracks inspect v2_block_tile --sass
+    """
+    from compare.inspecting import run_inspect
+
+    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    run_inspect(what, shape, [name for name, on in wanted.items() if on], as_json=as_json)
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """What this machine can do: driver, toolkit, packages, g++; the first failing check and its cure.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compare import driver, report, runs
 from compare.building import Built, build, built_rows, built_table, refused
 from compare.contenders import Contender, contenders
-from compare.groups import Group, OperandSets, Site, groups, reverifier
+from compare.groups import Group, Site, groups
 from compare.scoring import measured_row, unmeasured_row, with_sgemm_ratio
 from kernel.contract import Artifact
 from kernel.errors import BuildError, CheckError, MissingToolError, NoDeviceError, UsageError
@@ -207,7 +207,7 @@ def toolkit(built: Built) -> str:
 
 
 def default_folder(provenance: Mapping[str, Any]) -> Path:
-    """Where a run goes that was given no folder: beside the build cache, an unfinished one of the same request first."""
+    """Where a run goes that was given no folder: in the cache; an unfinished one of the same request first."""
     import json
 
     from kernel.build import cache_root
@@ -311,6 +311,7 @@ def run_part(
     """
     from compare.check import check_contender
     from compare.measure import Progress, measure_group
+    from compare.operand_sets import OperandSets
 
     group, shape = part.group, part.group.shape
     faults = {row["name"]: row for row in writer.rows if shard_of_fault(group.name, row["name"]) in writer.finished}
@@ -339,14 +340,14 @@ def run_part(
     passed = [contender for contender in group.contenders if contender.name in verdicts]
     if not passed:
         return rows, []
-    operands = OperandSets(site.executor.xp, group.problem, shape.input, shape.seed)
+    operands = OperandSets(site.executor.xp, group.problem, shape.input, shape.seed, site.bench.stream)
 
     def show(progress: Progress) -> None:
         tell(0.3 + 0.7 * progress.fraction, progress.text)
 
     found: list[Measurement] = measure_group(
         passed, group.problem, operands, part.settings, show,
-        bench=site.bench, stream=site.stream, reverify=reverifier(group, operands, site),
+        bench=site.bench, reverify=operands.reverify,
     )  # fmt: skip
     by_name = {contender.name: contender for contender in passed}
     rows += [measured_row(by_name[one.name], group, built, verdicts[one.name], one, site.bench.facts) for one in found]
