@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compare import credibility, peaks
@@ -20,7 +20,6 @@ from compare.timing import Bench, WindowReading, Work
 from compare.windows import (
     BurstResult,
     BurstSettings,
-    Plan,
     Series,
     Steady,
     SustainedResult,
@@ -79,9 +78,9 @@ class Progress:
 class Settings:
     """How a group is measured."""
 
-    burst: BurstSettings | None = BurstSettings()
+    burst: BurstSettings | None = field(default_factory=BurstSettings)
     """None leaves the burst out."""
-    sustained: SustainedSettings | None = SustainedSettings()
+    sustained: SustainedSettings | None = field(default_factory=SustainedSettings)
     sustained_sizes: tuple[int, ...] | None = None
     """Cubes that sustained windows are taken at; None for every problem."""
     sustained_all: bool = True
@@ -225,7 +224,21 @@ class _Entry:
 
     @property
     def runs(self) -> bool:
-        return not (self.skipped or self.rejected)
+        return self.work is not None and not (self.skipped or self.rejected)
+
+    def running(self) -> tuple[Work, Prepared]:
+        """What it runs; only of entries that run."""
+        assert self.work is not None
+        assert self.prepared is not None
+        return self.work, self.prepared
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """Entry symbols; none where a library's call cannot be captured to read them."""
+        try:
+            return tuple(self.running()[1].kernel_names)
+        except LaunchError:
+            return ()
 
     def drop(self, error: Exception) -> None:
         """It cannot run (skipped) or must not be believed (rejected)."""
@@ -235,9 +248,9 @@ class _Entry:
             self.skipped = str(error)
 
 
-def baseline_of(contenders: Sequence[Contender]) -> Contender | None:
-    """cuBLAS of the group's track, which every ratio is taken against."""
-    return next((one for one in contenders if one.family == "cublas"), None)
+def baseline_of(contenders: Sequence[Contender]) -> str:
+    """Name of the group's cuBLAS, which every ratio is taken against; empty where it is not among them."""
+    return next((one.name for one in contenders if one.family == "cublas"), "")
 
 
 def measure_group(
@@ -248,8 +261,8 @@ def measure_group(
     progress: Callable[[Progress], None] | None = None,
     *,
     bench: Bench,
-    stream: int,
     reverify: Reverify | None = None,
+    baseline: str | None = None,
 ) -> list[Measurement]:
     """Measure contenders of one track on one problem.
 
@@ -260,27 +273,28 @@ def measure_group(
         settings: :func:`quick`, :func:`record`, or your own.
         progress: told what is going on.
         bench: the device.
-        stream: CUstream for what contenders need beforehand.
         reverify: the check after timing; without it nothing is verified, so only tests leave it out.
+        baseline: name of the contender that ratios refer to, if not cuBLAS.
 
     Returns:
         One measurement per contender, window and L2 state that was asked of it, in the contenders' order;
         contenders that cannot run the problem are among them.
     """
     tell = _Teller(progress, settings, problem)
+    reference = baseline_of(contenders) if baseline is None else baseline
     entries = [_Entry(contender) for contender in contenders]
     for entry in entries:
-        _prepare(entry, problem, operands, settings, bench, stream)
+        _prepare(entry, problem, operands, settings, bench)
         tell.at(f"prepared {entry.contender.name}", "prepare", 1.0)
     found: list[Measurement] = []
     if settings.burst is not None:
-        warm = _measure_burst(entries, problem, settings, bench, "warm", tell)
+        warm = _measure_burst(entries, reference, problem, settings, bench, "warm", tell)
         found += warm
         if settings.cold:
-            found += _measure_cold(entries, problem, operands, settings, bench, stream, tell)
+            found += _measure_cold(entries, reference, problem, operands, settings, bench, tell)
     if settings.wants_sustained(problem):
         chosen = entries if settings.sustained_all else _best_and_default(entries, found)
-        found += _measure_sustained(chosen, problem, settings, bench, tell)
+        found += _measure_sustained(chosen, reference, problem, settings, bench, tell)
     bench.forget()
     if reverify is not None:
         found = _reverified(entries, found, reverify, tell)
@@ -289,9 +303,7 @@ def measure_group(
     return sorted(found, key=lambda one: order[one.name])
 
 
-def _prepare(
-    entry: _Entry, problem: Problem, operands: Operands, settings: Settings, bench: Bench, stream: int
-) -> None:
+def _prepare(entry: _Entry, problem: Problem, operands: Operands, settings: Settings, bench: Bench) -> None:
     contender = entry.contender
     try:
         reason = contender.rejects(problem)
@@ -303,7 +315,7 @@ def _prepare(
         if problem.is_empty:
             raise RejectedError("nothing to time: C is empty")
         credibility.check_types(contender.name, contender.track, problem)
-        entry.prepared = contender.prepare(problem, operands.pointers(0), stream)
+        entry.prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
         entry.work = Work(contender.name, (entry.prepared,), _restore(problem, operands))
         once, entry.launch_s = bench.pilot(entry.work)
         credibility.check_repeats(contender.name, once, entry.launch_s)
@@ -322,15 +334,19 @@ def cold_sets(problem: Problem, l2_bytes: int) -> int:
 
 
 def _measure_burst(
-    entries: Sequence[_Entry], problem: Problem, settings: Settings, bench: Bench, l2: str, tell: _Teller
+    entries: Sequence[_Entry],
+    baseline_name: str,
+    problem: Problem,
+    settings: Settings,
+    bench: Bench,
+    l2: str,
+    tell: _Teller,
 ) -> list[Measurement]:
     burst_settings = settings.burst
     assert burst_settings is not None
     running = [entry for entry in entries if entry.runs]
-    plans = [
-        plan_sample(bench, entry.work, entry.launch_s, burst_settings.sample_s) for entry in running if entry.work
-    ]
-    baseline = _baseline_index(running)
+    plans = [plan_sample(bench, one.running()[0], one.launch_s, burst_settings.sample_s) for one in running]
+    baseline = _index(running, baseline_name)
     result = burst(
         bench,
         plans,
@@ -350,14 +366,14 @@ def _measure_burst(
     return found + [_not_run(entry, problem, "burst", l2) for entry in entries if entry.contender.name not in names]
 
 
-def _baseline_index(entries: Sequence[_Entry]) -> int | None:
-    baseline = baseline_of([entry.contender for entry in entries])
-    return next((i for i, entry in enumerate(entries) if entry.contender is baseline), None)
+def _index(entries: Sequence[_Entry], name: str) -> int | None:
+    return next((i for i, entry in enumerate(entries) if entry.contender.name == name), None)
 
 
 def _of_series(
     entry: _Entry, series: Series, result: BurstResult, baseline: int | None, problem: Problem, l2: str
 ) -> Measurement:
+    _, prepared = entry.running()
     notes = [*result.notes, *([series.plan.note] if series.plan.note else [])]
     ratios: tuple[float, ...] = ()
     if baseline is None:
@@ -370,8 +386,8 @@ def _of_series(
         problem=problem,
         window="burst",
         l2=l2,
-        variant=entry.prepared.variant if entry.prepared else "",
-        kernel_names=tuple(entry.prepared.kernel_names) if entry.prepared else (),
+        variant=prepared.variant,
+        kernel_names=entry.kernel_names,
         timer=series.plan.timer,
         seconds=() if series.failed else tuple(taken),
         ratios=ratios,
@@ -387,11 +403,11 @@ def _of_series(
 
 def _measure_cold(
     entries: Sequence[_Entry],
+    baseline_name: str,
     problem: Problem,
     operands: Operands,
     settings: Settings,
     bench: Bench,
-    stream: int,
     tell: _Teller,
 ) -> list[Measurement]:
     """Bursts over operand sets that are used in turn. Contenders keep their warm work for what follows."""
@@ -407,19 +423,44 @@ def _measure_cold(
         except MemoryError as error:
             reason = f"no room for {sets} operand sets: {error}"
     if reason:
-        return [
-            dataclasses.replace(_not_run(entry, problem, "burst", "cold"), skipped_because=entry.skipped or reason)
-            for entry in entries
-        ]
+        missing = [_not_run(entry, problem, "burst", "cold") for entry in entries]
+        return [dataclasses.replace(one, skipped_because=one.skipped_because or reason) for one in missing]
     cold = [dataclasses.replace(entry) for entry in entries]
     for entry in cold:
-        if entry.runs and entry.prepared:
+        if entry.runs:
             try:
-                more = [entry.contender.prepare(problem, operands.pointers(i), stream) for i in range(1, sets)]
-                entry.work = Work(entry.contender.name, (entry.prepared, *more))
+                _, first = entry.running()
+                more = [entry.contender.prepare(problem, operands.pointers(i), bench.stream) for i in range(1, sets)]
+                entry.work = Work(entry.contender.name, (first, *more))
             except (RejectedError, LaunchError, MissingToolError, BuildError) as error:
                 entry.drop(error)
-    return _measure_burst(cold, problem, settings, bench, "cold", tell)
+    return _measure_burst(cold, baseline_name, problem, settings, bench, "cold", tell)
+
+
+def self_test(
+    contender: Contender,
+    problem: Problem,
+    operands: Operands,
+    settings: Settings,
+    *,
+    bench: Bench,
+) -> list[credibility.SelfTest]:
+    """A/A: the contender against itself, prepared twice, in every window of ``settings``.
+
+    Raises:
+        CheckError: it could not be timed at all.
+    """
+    again = dataclasses.replace(contender, name=f"{contender.name} again")
+    settings = dataclasses.replace(settings, sustained_all=True, leave_out_slow=False)
+    found = measure_group((contender, again), problem, operands, settings, bench=bench, baseline=contender.name)
+    results = []
+    for one in found:
+        if one.name == again.name:
+            if one.x_cublas is None:
+                reason = one.skipped_because or one.rejected_because or "; ".join(one.notes)
+                raise CheckError(f"A/A of {contender.name} gave no ratio: {reason}")
+            results.append(credibility.SelfTest(contender.name, one.x_cublas, f"{one.window}, {one.l2} L2"))
+    return results
 
 
 def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement]) -> list[_Entry]:
@@ -435,36 +476,43 @@ def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement]) -
     return [
         entry
         for entry in entries
-        if entry.runs
-        and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
+        if entry.runs and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
     ]
 
 
 def _measure_sustained(
-    entries: Sequence[_Entry], problem: Problem, settings: Settings, bench: Bench, tell: _Teller
+    entries: Sequence[_Entry],
+    baseline_name: str,
+    problem: Problem,
+    settings: Settings,
+    bench: Bench,
+    tell: _Teller,
 ) -> list[Measurement]:
     assert settings.sustained is not None
     running = [entry for entry in entries if entry.runs]
+    baseline = _index(running, baseline_name)
     result = sustained(
         bench,
-        [entry.work for entry in running if entry.work],
+        [entry.running()[0] for entry in running],
         {entry.contender.name: entry.launch_s for entry in running},
-        _baseline_index(running),
+        baseline,
         settings.sustained,
         seed=settings.seed,
         report=lambda text, share: tell.at(text, "sustained", share),
     )
     found = [
-        _of_steady(entry, steady, result, problem, entry is not running[index] or None)
+        _of_steady(entry, steady, result, problem, is_baseline=index == baseline)
         for index, (entry, steady) in enumerate(zip(running, result.steady, strict=True))
     ]
     return found + [_not_run(entry, problem, "sustained", "warm") for entry in entries if not entry.runs]
 
 
-def _of_steady(entry: _Entry, steady: Steady, result: SustainedResult, problem: Problem, _: Any) -> Measurement:
+def _of_steady(
+    entry: _Entry, steady: Steady, result: SustainedResult, problem: Problem, *, is_baseline: bool
+) -> Measurement:
+    _, prepared = entry.running()
     windows: Sequence[WindowReading] = () if steady.failed else steady.windows
     means = tuple(sum(window.seconds) / len(window.seconds) for window in windows)
-    is_baseline = entry.contender.family == "cublas"
     ratios = tuple(1.0 for _ in windows) if is_baseline else tuple(steady.ratios if not steady.failed else ())
     powers = [window.state.power_w for window in windows if window.state.power_w is not None]
     temperatures = [window.state.temperature_c for window in windows if window.state.temperature_c is not None]
@@ -474,8 +522,8 @@ def _of_steady(entry: _Entry, steady: Steady, result: SustainedResult, problem: 
         name=entry.contender.name,
         problem=problem,
         window="sustained",
-        variant=entry.prepared.variant if entry.prepared else "",
-        kernel_names=tuple(entry.prepared.kernel_names) if entry.prepared else (),
+        variant=prepared.variant,
+        kernel_names=entry.kernel_names,
         timer=windows[0].timer if windows else "",
         seconds=tuple(value for window in windows for value in window.seconds),
         window_seconds=means,
@@ -510,8 +558,8 @@ def _reverified(
     """Strip the times of whoever is wrong now: on other inputs, after all those launches."""
     wrong: dict[str, str] = {}
     for entry in entries:
-        if entry.runs and entry.prepared is not None:
-            reason = reverify(entry.contender, entry.prepared)
+        if entry.runs:
+            reason = reverify(entry.contender, entry.running()[1])
             if reason is not None:
                 wrong[entry.contender.name] = f"wrong after timing, on changed inputs: {reason}"
         tell.at(f"checked {entry.contender.name} again", "verify", 1.0)

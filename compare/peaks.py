@@ -129,7 +129,7 @@ def peak(device: str, track: str, sms: int | None = None, max_mhz: float | None 
     seen = sms or entry.sms
     published, note = rate.tflops, "" if rate.tflops is not None else "peak unknown: published figures disagree"
     if seen != entry.sms and published is not None:
-        if whole != device or seen < entry.sms and "MIG" in device:
+        if whole != device:
             published, note = published * seen / entry.sms, f"scaled to {seen} of {entry.sms} SMs"
         else:
             published, note = None, f"peak withheld: {seen} SMs, published for {entry.sms}"

@@ -11,6 +11,7 @@ reported 1980 MHz in bursts that ran at 1550, so it is a cross-check on the in-k
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -124,7 +125,8 @@ class Nvml:
 
     def max_sm_clock_mhz(self) -> float | None:
         """Highest SM clock the device can be set to, MHz."""
-        return self._read("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
+        clock = self._read("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
+        return None if clock is None else float(clock)
 
     def power_limit_w(self) -> float | None:
         """Enforced power limit, W."""
@@ -182,7 +184,7 @@ def summarise(samples: Sequence[Sample], since: float, until: float) -> State:
 
 def _power_from_energy(samples: Sequence[Sample]) -> float | None:
     readings = [(sample.at, sample.energy_j) for sample in samples if sample.energy_j is not None]
-    updates = [after for before, after in zip(readings, readings[1:], strict=False) if after[1] > before[1]]
+    updates = [after for before, after in itertools.pairwise(readings) if after[1] > before[1]]
     if len(updates) < 2 or updates[-1][0] - updates[0][0] < MIN_POWER_WINDOW_S:
         return None
     return (updates[-1][1] - updates[0][1]) / (updates[-1][0] - updates[0][0])

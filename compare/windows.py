@@ -55,7 +55,7 @@ class BurstSettings:
     """Most work in a slice of the FP32 SIMT track while the clock holds; 0 for ``slice_s``."""
     sample_s: float = 0.001
     """Length that a sample of launches shorter than it is filled up to."""
-    stop: StoppingRule = StoppingRule()
+    stop: StoppingRule = field(default_factory=StoppingRule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,9 @@ class SustainedSettings:
     """Length of the parts that a window is made of, one sample each."""
     baseline_every: int = 3
     """cuBLAS runs first, last, and after so many other windows."""
-    stop: StoppingRule = StoppingRule(min_rounds=3, max_rounds=12, half_width=0.01, cap_s=60.0, hard_cap_s=180.0)
+    stop: StoppingRule = field(
+        default_factory=lambda: StoppingRule(min_rounds=3, max_rounds=12, half_width=0.01, cap_s=60.0, hard_cap_s=180.0)
+    )
 
 
 @dataclass(frozen=True)
