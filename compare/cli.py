@@ -169,9 +169,7 @@ def inspect(
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
-    banks: Annotated[
-        bool, typer.Option("--banks", help="Print every shared-memory access, with predicted passes.")
-    ] = False,
+    banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
     mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -26,7 +26,7 @@ def messages() -> Console:
     """Stderr."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, markup=False)
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -38,7 +38,7 @@ def run_inspect(what: Sequence[str], shape: str, views: Sequence[str], *, as_jso
             for view in views:
                 VIEWS[view](one, console)
     elif len(found) == 2:
-        print_side_by_side(*found, console)
+        print_side_by_side(found[0], found[1], console)
     else:
         print_summary(found[0], console)
 
@@ -66,7 +66,8 @@ def print_summary(one: Inspection, console: Console) -> None:
     from kernel.inspection import summary
 
     console.print(one.name, style="bold")
-    lines = summary(one)
+    opcodes = ", ".join(f"{count} {name}" for name, count in list(one.opcodes.items())[:16])
+    lines = {**summary(one), "instructions, as written": f"{sum(one.opcodes.values())}: {opcodes}"}
     width = max(map(len, lines))
     for what, text in lines.items():
         console.print(f"  {what.ljust(width)}  {text}", soft_wrap=True)

@@ -33,6 +33,8 @@ RUN_FILE = "run.json"
 ROWS_FILE = "rows.csv"
 SAMPLES_FILE = "samples.json.gz"
 JOURNAL_FILE = "journal.jsonl"
+REVISION_FILE = "REVISION"
+"""In a bundle: the revision of the checkout that it was written from."""
 LATEST = "latest"
 RECORDED_GPU = "nvidia-h200"
 """The GPU whose recorded run ships with the project."""
@@ -348,7 +350,7 @@ def provenance(command: Sequence[str], driver: Driver, toolkit: str = "", reques
 def revision() -> str:
     """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
 
-    GEMM_TRACKS_REVISION overrides it, for a copy of the tree that travelled without its history.
+    A copy of the tree that travelled without its history takes it from GEMM_TRACKS_REVISION, else from the bundle.
     """
     override = os.environ.get("GEMM_TRACKS_REVISION")
     if override:
@@ -364,7 +366,9 @@ def revision() -> str:
         return done.stdout.strip()
 
     if git("rev-parse", "--show-toplevel") != str(repository()):
-        return "unknown"
+        bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
+        written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
+        return written.read_text(encoding="utf-8").strip() if written and written.is_file() else "unknown"
     head, changes = git("rev-parse", "--short=10", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     return f"{head or 'unknown'}{'-dirty' if changes else ''}"
 
