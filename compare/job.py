@@ -65,7 +65,10 @@ def run_compare(patterns: Sequence[str] | None, shapes: str, out: Path | None, *
     Raises:
         GemmTracksError: nothing could be compared.
     """
+    from compare.shapes import parse
+
     request = Request(tuple(patterns or ()), shapes, record)
+    parse(shapes or DEFAULT_SHAPES)
     if record and (request.patterns or shapes):
         raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
     asked = driver.query()

@@ -77,10 +77,9 @@ def write_bundle() -> Path:
     from compare.timing import probe_unit
     from kernel import build
 
-    chosen = [
-        c for c in contenders() if isinstance(c, KernelContender) and (c.in_default_set or c.family == "handwritten")
-    ]
-    units = [*units_of(chosen), probe_unit("sm_90a"), *ceiling_units()]
+    known = (contender for contender in contenders() if isinstance(contender, KernelContender))
+    chosen = [contender for contender in known if contender.in_default_set or contender.family == "handwritten"]
+    units = [*units_of(chosen), probe_unit("sm_90a")]
     emitted = [c.kernel for c in chosen if isinstance(c.kernel, CutlassKernel)]
     folder = build.write_bundle(units, runs.repository() / BUNDLE, bundle_files(emitted))
     (folder / runs.REVISION_FILE).write_text(runs.revision() + "\n", encoding="utf-8")
