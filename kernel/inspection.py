@@ -156,8 +156,6 @@ class Inspection:
         record["shared"] = [dataclasses.asdict(s) | {"conflicts": s.conflicts} for s in self.shared]
         if self.roof:
             record["roof"] = dataclasses.asdict(self.roof) | {"crossover": self.roof.crossover}
-        if self.lane_map:
-            record["lane_map"]["a_layout"] = self.lane_map.a_layout
         return record
 
 
@@ -438,6 +436,8 @@ def _bound_shared(loop: MainLoop, shared: Sequence[SharedAccess], arch: str) -> 
     return min(1.0, ffmas / rate / passes) if passes else 1.0
 
 
+EXECUTIONS_COUNTED = 8
+"""Executions of one instruction whose addresses go through the bank model; later ones repeat them by stage."""
 KINDS = {"LDS": "load", "STS": "store", "LDGSTS": "copy", "LDSM": "matrix"}
 
 
@@ -450,17 +450,13 @@ def _shared_accesses(listing: sass.Listing, run: lanes.Run, loop: MainLoop | Non
     for instruction in listing.within(around):
         if instruction.kind not in KINDS or (loop.counted == "executed" and not run.executed[instruction.address]):
             continue
-        executions = run.accesses.get(instruction.address, [])
+        executions = run.accesses.get(instruction.address, [])[:EXECUTIONS_COUNTED]
         counts: list[banks.Passes] = []
         for access in executions:
             for first in range(0, len(access.addresses), 32):
                 if not access.active[first : first + 32].any():
                     continue
-                lane_addresses = _lane_addresses(access, first)
-                try:
-                    counts.append(banks.passes(lane_addresses, instruction.width))
-                except UsageError:
-                    continue
+                counts.append(banks.passes(_lane_addresses(access, first), instruction.width))
         seen = bool(counts)
         found.append(
             SharedAccess(
@@ -730,7 +726,8 @@ def summary(found: Inspection) -> dict[str, str]:
     if found.roof:
         lines["crossover"] = f"{found.roof.crossover:.1f} FLOP/byte on {found.roof.device}"
     if found.lane_map:
-        lines["A in shared memory"] = found.lane_map.a_layout
+        if found.lane_map.a_layout:
+            lines["A in shared memory"] = found.lane_map.a_layout
         rows = found.lane_map.groups(0, 0)
         lines["rows of lane 0"] = " + ".join(f"{first}..{first + length - 1}" for first, length in rows)
     return lines

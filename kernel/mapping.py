@@ -13,8 +13,8 @@ from html import escape
 
 import numpy as np
 
-from kernel.contract import Problem
-from kernel.lanes import NO_ORIGIN, Access, Ints, Run
+from kernel.contract import ITEMSIZE, Problem
+from kernel.lanes import NO_ORIGIN, Access, Bools, Ints, Run
 
 LANES = 32
 Cells = tuple[tuple[int, int], ...]
@@ -32,23 +32,10 @@ class LaneMap:
     """Lane to what each of its first shared loads of A brings, (m, k) per load."""
     reads_b: Mapping[int, tuple[Cells, ...]] = field(default_factory=dict)
     """Lane to what each of its first shared loads of B brings, (k, n) per load."""
-    a_strides: tuple[int, int] | None = None
-    """Words of shared memory between neighbours of A along m and along k, None where they are not constant."""
-    b_strides: tuple[int, int] | None = None
-    """Words between neighbours of B along k and along n."""
+    a_layout: str = ""
+    """How A lies in shared memory, in words: row-wise or transposed, pitch, swizzled; empty where not seen."""
+    b_layout: str = ""
     source: str = "executed SASS"
-
-    @property
-    def a_layout(self) -> str:
-        """How A lies in shared memory, in words."""
-        if self.a_strides is None:
-            return "scrambled (swizzled)" if self.reads_a else "not seen"
-        along_m, along_k = self.a_strides
-        if along_k == 1:
-            return f"row-wise, pitch {along_m} words"
-        if along_m == 1:
-            return f"transposed, pitch {along_k} words"
-        return f"{along_m} words along m, {along_k} along k"
 
     def groups(self, lane: int, axis: int) -> tuple[tuple[int, int], ...]:
         """Runs of consecutive rows (axis 0) or columns (axis 1) that a lane owns, as (first, length)."""
@@ -71,12 +58,12 @@ def from_run(name: str, run: Run, problem: Problem, addresses: tuple[int, int], 
     warp = _first_warp(run)
     if warp is None:
         return None
+    lanes_of_warp = slice(32 * warp, 32 * warp + LANES)
     owns: dict[int, set[tuple[int, int]]] = {lane: set() for lane in range(LANES)}
     for left, right in run.factors:
-        for lane in range(LANES):
-            pair = decode.product(int(left[32 * warp + lane]), int(right[32 * warp + lane]))
-            if pair is not None:
-                owns[lane].add(pair)
+        rows, columns, matches = decode.products(left[lanes_of_warp], right[lanes_of_warp])
+        for lane in np.flatnonzero(matches):
+            owns[int(lane)].add((int(rows[lane]), int(columns[lane])))
     if not any(owns.values()):
         return None
     reads: dict[str, dict[int, list[Cells]]] = {"a": {}, "b": {}}
@@ -86,51 +73,65 @@ def from_run(name: str, run: Run, problem: Problem, addresses: tuple[int, int], 
             continue
         for execution in executions:
             _collect_words(execution, decode, block_k, words)
-        for lane in range(LANES):
-            loaded = [decode.element(int(origin)) for origin in _origins(executions[0], 32 * warp + lane)]
-            found = [element for element in loaded if element is not None]
-            if found:
-                cells = tuple((row, column) for _, row, column in found)
-                reads[found[0][0]].setdefault(lane, []).append(cells)
+        first = executions[0]
+        if first.origins is None:
+            continue
+        which, rows, columns = decode.elements(first.origins[:, lanes_of_warp])
+        for lane in np.flatnonzero(first.active[lanes_of_warp]):
+            cells = tuple(
+                (int(rows[i, lane]), int(columns[i, lane])) for i in range(len(rows)) if which[i, lane] != NEITHER
+            )
+            if cells:
+                operand = OPERANDS[which[0, lane]]
+                reads[operand].setdefault(int(lane), []).append(cells)
     return LaneMap(
         name=name,
         warp=warp,
         owns={lane: tuple(sorted(cells)) for lane, cells in owns.items()},
         reads_a={lane: tuple(loads) for lane, loads in reads["a"].items()},
         reads_b={lane: tuple(loads) for lane, loads in reads["b"].items()},
-        a_strides=_strides(words["a"]),
-        b_strides=_strides(words["b"]),
+        a_layout=_layout(words["a"], "m", "k", ("transposed", "row-wise")),
+        b_layout=_layout(words["b"], "k", "n", ("transposed", "row-wise")),
     )
+
+
+NEITHER = -1
+OPERANDS = ("a", "b")
 
 
 class _Decoder:
     """Global addresses to elements of A and B."""
 
     def __init__(self, problem: Problem, a: int, b: int) -> None:
-        self.problem, self.bases = problem, {"a": a, "b": b}
-        self.size = 4 if problem.dtype_in == "float32" else 2
+        size = ITEMSIZE[problem.dtype_in]
+        self.size = size
+        self.operands = (
+            (a, problem.extent("a"), problem.lda, problem.layout[0] == "r"),
+            (b, problem.extent("b"), problem.ldb, problem.layout[1] == "r"),
+        )
 
-    def element(self, address: int) -> tuple[str, int, int] | None:
-        """(operand, row, column) of the element at an address, None where it is neither A nor B."""
-        for operand, base in self.bases.items():
-            offset = (address - base) // self.size
-            if address != NO_ORIGIN and 0 <= offset < self.problem.extent(operand):
-                pitch = self.problem.lda if operand == "a" else self.problem.ldb
-                row_major = self.problem.layout[0 if operand == "a" else 1] == "r"
-                outer, inner = divmod(offset, pitch)
-                return (operand, outer, inner) if row_major else (operand, inner, outer)
-        return None
+    def elements(self, addresses: Ints) -> tuple[Ints, Ints, Ints]:
+        """(operand, row, column) per address; the operand is NEITHER where the address is in none."""
+        which = np.full(addresses.shape, NEITHER, np.int64)
+        rows, columns = np.zeros_like(which), np.zeros_like(which)
+        for number, (base, extent, pitch, row_major) in enumerate(self.operands):
+            offset = (addresses - base) // self.size
+            inside = (addresses != NO_ORIGIN) & (offset >= 0) & (offset < extent)
+            outer, inner = np.divmod(offset, pitch)
+            which[inside] = number
+            rows[inside] = (outer if row_major else inner)[inside]
+            columns[inside] = (inner if row_major else outer)[inside]
+        return which, rows, columns
 
-    def product(self, left: int, right: int) -> tuple[int, int] | None:
-        """(m, n) of the C element that two factors contribute to, None where they do not belong together."""
-        first, second = self.element(left), self.element(right)
-        if first is None or second is None:
-            return None
-        if first[0] == "b":
-            first, second = second, first
-        if (first[0], second[0]) != ("a", "b") or first[2] != second[1]:
-            return None
-        return first[1], second[2]
+    def products(self, left: Ints, right: Ints) -> tuple[Ints, Ints, Bools]:
+        """(m, n, valid): the C element that each pair of factors contributes to."""
+        first, first_row, first_column = self.elements(left)
+        second, second_row, second_column = self.elements(right)
+        swapped = first == 1
+        k_a = np.where(swapped, second_column, first_column)
+        k_b = np.where(swapped, first_row, second_row)
+        valid = (first != NEITHER) & (second != NEITHER) & (first != second) & (k_a == k_b)
+        return np.where(swapped, second_row, first_row), np.where(swapped, first_column, second_column), valid
 
 
 def _first_warp(run: Run) -> int | None:
@@ -141,37 +142,44 @@ def _first_warp(run: Run) -> int | None:
     return None
 
 
-def _origins(access: Access, thread: int) -> Ints:
-    """Where each word came from that a thread loaded, none where it took no part."""
-    if access.origins is None or not access.active[thread]:
-        return np.empty(0, np.int64)
-    return access.origins[:, thread]
-
-
 def _collect_words(
     access: Access, decode: _Decoder, block_k: int, words: dict[str, dict[tuple[int, int], int]]
 ) -> None:
     """Note the shared word of every loaded element of the first k tile (later ones lie in other stages)."""
-    for thread in np.flatnonzero(access.active):
-        for i, origin in enumerate(_origins(access, int(thread))):
-            found = decode.element(int(origin))
-            if found is not None:
-                operand, row, column = found
-                if (column if operand == "a" else row) < block_k:
-                    words[operand].setdefault((row, column), int(access.addresses[thread]) // 4 + i)
+    if access.origins is None:
+        return
+    for i, origins in enumerate(access.origins):
+        which, rows, columns = decode.elements(origins)
+        inner = np.where(which == 0, columns, rows)
+        for thread in np.flatnonzero(access.active & (which != NEITHER) & (inner < block_k)):
+            place = (int(rows[thread]), int(columns[thread]))
+            words[OPERANDS[which[thread]]].setdefault(place, int(access.addresses[thread]) // 4 + i)
 
 
-def _strides(words: Mapping[tuple[int, int], int]) -> tuple[int, int] | None:
-    """Words per step along the row and the column index, None where a linear layout does not fit all words."""
+def _layout(words: Mapping[tuple[int, int], int], first: str, second: str, kinds: tuple[str, str]) -> str:
+    """How a matrix lies in shared memory, from the word of each element; ``first`` and ``second`` name its axes.
+
+    ``kinds`` are the words for neighbours along the first and along the second axis being adjacent.
+    """
     if len(words) < 3:
-        return None
+        return ""
     cells = np.array([(row, column, 1) for row, column in words], np.float64)
     places = np.array(list(words.values()), np.float64)
-    solution, *_ = np.linalg.lstsq(cells, places, rcond=None)
-    rounded = np.rint(solution)
-    if not bool(np.all(cells @ rounded == places)):
-        return None
-    return int(rounded[0]), int(rounded[1])
+    solution = np.rint(np.linalg.lstsq(cells, places, rcond=None)[0])
+    if bool(np.all(cells @ solution == places)):
+        along_first, along_second = int(solution[0]), int(solution[1])
+        if along_second == 1:
+            return f"{kinds[1]}, pitch {along_first} words"
+        if along_first == 1:
+            return f"{kinds[0]}, pitch {along_second} words"
+        return f"{along_first} words along {first}, {along_second} along {second}"
+    adjacent = [
+        sum(abs(words.get((row + down, column + across), place + 2) - place) == 1 for (row, column), place in words.items())
+        for down, across in ((1, 0), (0, 1))
+    ]
+    if max(adjacent) < len(words) // 4:
+        return "scattered"
+    return f"{kinds[int(adjacent[1] > adjacent[0])]}, swizzled"
 
 
 MMA_SYNC = "one mma.sync.m16n8k16 accumulator"
@@ -277,7 +285,7 @@ def _panel(lane_map: LaneMap, marked: int = 5) -> tuple[str, int, int]:
     for column in columns[:: max(len(columns) // 8, 1)]:
         parts.append(f'<text class="n" x="{at_column[column] + CELL / 2:g}" y="{MARGIN - 4}">{column}</text>')
     y = MARGIN + len(rows) * CELL + 20
-    parts.append(f'<text x="{MARGIN}" y="{y}">A in shared memory: {escape(lane_map.a_layout)}</text>')
+    parts.append(f'<text x="{MARGIN}" y="{y}">A in shared memory: {escape(lane_map.a_layout or "not used")}</text>')
     strip, y = _strip(lane_map, marked, y + 8, width)
     parts.append(strip)
     return "".join(parts), width, y + 12

@@ -4,7 +4,8 @@
 // into registers before their FMAs (1 as in section 11.3, 4 as in 11.6). Limited by shared loads.
 // Refuses nothing: any m, n, k that 32-bit offsets can address.
 
-template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int AHEAD>
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N,
+          int AHEAD>
 __device__ __forceinline__ void plain(const float* A, const float* B, float* C, int m, int n, int k) {
     constexpr int LANES_N = WARP_N / THREAD_N;
     constexpr int WARPS_N = BLOCK_N / WARP_N;
