@@ -1,0 +1,196 @@
+"""Arrays of three libraries turned into pointers, extents and a layout; everything is checked here.
+
+NumPy arrays, CuPy arrays and torch tensors are accepted wherever an operand is. Raw kernels ignore
+strides, so nothing reaches a launch that has not come through :func:`operand`.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernel.contract import ITEMSIZE, Pointers, Problem, pointer_alignment
+from kernel.errors import DeviceError, DtypeError, LayoutError, ShapeError
+
+HOST = -1
+"""Device ordinal of an array in host memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """A two-dimensional array as a GEMM sees it. ``owner`` keeps the memory alive."""
+
+    name: str
+    pointer: int
+    rows: int
+    columns: int
+    layout: str
+    """``r`` where columns are contiguous, ``c`` where rows are."""
+    pitch: int
+    """Leading dimension, elements."""
+    dtype: str
+    device: int
+    """CUDA ordinal, or HOST."""
+    owner: Any
+
+    @property
+    def alignment(self) -> int:
+        """Largest power of two that divides the base pointer, bytes."""
+        return pointer_alignment(self.pointer)
+
+
+def operand(array: Any, name: str) -> Operand:
+    """Read an array's memory layout.
+
+    Args:
+        array: two-dimensional NumPy array, CuPy array or torch tensor (CPU or CUDA).
+        name: what errors call it: A, B or C.
+
+    Raises:
+        DtypeError: not an array, or an element type other than float32 and float16.
+        ShapeError: not two-dimensional.
+        LayoutError: neither rows nor columns are contiguous, or rows overlap.
+    """
+    if isinstance(array, np.ndarray):
+        pointer, device = array.ctypes.data, HOST
+        shape, dtype = array.shape, array.dtype.name
+        steps = tuple(step / array.itemsize for step in array.strides)
+    elif type(array).__module__.split(".")[0] == "torch":
+        if array.is_sparse or array.layout.__str__() != "torch.strided":
+            raise LayoutError(f"{name} is a {array.layout} tensor; a dense (strided) one is needed")
+        if array.is_conj() or array.is_neg():
+            raise LayoutError(f"{name} is a lazy conjugate or negative view; call .resolve_conj() or .resolve_neg()")
+        pointer = array.data_ptr()
+        device = array.device.index if array.device.type == "cuda" else HOST
+        if array.device.type not in ("cuda", "cpu"):
+            raise DeviceError(f"{name} is on {array.device}; a CUDA or CPU tensor is needed")
+        shape, dtype = tuple(array.shape), str(array.dtype).removeprefix("torch.")
+        steps = tuple(float(step) for step in array.stride())
+    elif hasattr(array, "__cuda_array_interface__"):
+        interface = array.__cuda_array_interface__
+        pointer, device = interface["data"][0], _device_of(array)
+        shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"]).name
+        item = np.dtype(interface["typestr"]).itemsize
+        strides = interface.get("strides")
+        steps = tuple(step / item for step in strides) if strides else _packed_steps(shape)
+    else:
+        raise DtypeError(f"{name} is a {type(array).__name__}; a NumPy array, CuPy array or torch tensor is needed")
+    if dtype not in ITEMSIZE:
+        raise DtypeError(f"{name} has elements of {dtype}; {' or '.join(ITEMSIZE)} is needed, so convert it first")
+    if len(shape) != 2:
+        raise ShapeError(f"{name} has shape {tuple(shape)}; a matrix of two dimensions is needed")
+    layout, pitch = _layout(name, (int(shape[0]), int(shape[1])), (steps[0], steps[1]))
+    return Operand(
+        name=name,
+        pointer=int(pointer),
+        rows=int(shape[0]),
+        columns=int(shape[1]),
+        layout=layout,
+        pitch=pitch,
+        dtype=dtype,
+        device=device,
+        owner=array,
+    )
+
+
+def _device_of(array: Any) -> int:
+    device = getattr(array, "device", None)
+    ordinal = getattr(device, "id", None)
+    if ordinal is not None:
+        return int(ordinal)
+    import cupy
+
+    return int(cupy.cuda.runtime.pointerGetAttributes(array.__cuda_array_interface__["data"][0]).device)
+
+
+def _packed_steps(shape: tuple[int, ...]) -> tuple[float, ...]:
+    steps, step = [], 1.0
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= extent
+    return tuple(reversed(steps))
+
+
+def _layout(name: str, shape: tuple[int, int], steps: tuple[float, float]) -> tuple[str, int]:
+    """Layout letter and pitch from shape and strides, both in elements."""
+    rows, columns = shape
+    if rows == 0 or columns == 0:
+        return "r", max(columns, 1)
+    row_step, column_step = steps
+    fits_row = column_step == 1 or columns == 1
+    fits_column = row_step == 1 or rows == 1
+    if fits_row and (rows == 1 or (row_step >= columns and row_step == int(row_step))):
+        return "r", columns if rows == 1 else int(row_step)
+    if fits_column and (columns == 1 or (column_step >= rows and column_step == int(column_step))):
+        return "c", rows if columns == 1 else int(column_step)
+    raise LayoutError(
+        f"{name} of shape {rows}x{columns} has strides ({row_step:g}, {column_step:g}) elements; one stride must be 1 "
+        "and the other at least the contiguous extent (pass a contiguous copy)"
+    )
+
+
+def scalar(value: Any, name: str) -> float:
+    """alpha or beta as a float, from a Python or NumPy number or a 0-d array (read from the device).
+
+    Raises:
+        DtypeError: not a real number.
+    """
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise DtypeError(f"{name} is {value!r}; a real number is needed")
+    return float(value)
+
+
+def describe(
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    dtype_acc: str = "float32",
+) -> tuple[Problem, Pointers]:
+    """The GEMM that three operands state: C = alpha * A @ B + beta * C.
+
+    Raises:
+        ShapeError: extents disagree.
+        DtypeError: A and B differ in type.
+        DeviceError: operands lie on different devices.
+        LayoutError: C is not row-major.
+    """
+    if a.columns != b.rows:
+        raise ShapeError(
+            f"A is {a.rows}x{a.columns} and B is {b.rows}x{b.columns}: A's columns and B's rows are both k and must "
+            "agree (pass B.T if B is stored transposed)"
+        )
+    if (c.rows, c.columns) != (a.rows, b.columns):
+        raise ShapeError(f"C is {c.rows}x{c.columns}; A @ B is {a.rows}x{b.columns}")
+    if a.dtype != b.dtype:
+        raise DtypeError(f"A holds {a.dtype} and B holds {b.dtype}; both must have one type")
+    if not a.device == b.device == c.device:
+        places = ", ".join(f"{o.name} on {'the host' if o.device == HOST else f'GPU {o.device}'}" for o in (a, b, c))
+        raise DeviceError(f"operands lie on different devices ({places}); move them to one")
+    if c.layout != "r":
+        raise LayoutError("C is column-major; C must be row-major (compute C.T = B.T @ A.T to get the other)")
+    problem = Problem(
+        m=a.rows,
+        n=b.columns,
+        k=a.columns,
+        dtype_in=a.dtype,
+        dtype_acc=dtype_acc,
+        dtype_out=c.dtype,
+        layout=a.layout + b.layout,
+        lda=a.pitch,
+        ldb=b.pitch,
+        ldc=c.pitch,
+        alpha=scalar(alpha, "alpha"),
+        beta=scalar(beta, "beta"),
+        align_a=a.alignment,
+        align_b=b.alignment,
+        align_c=c.alignment,
+    )
+    return problem, Pointers(a=a.pointer, b=b.pointer, c=c.pointer)

@@ -1,0 +1,229 @@
+"""The build cache: what its key sees, and that damage and rivals never leave a stale or torn artifact."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel import build, gate, toolchain
+from kernel.contract import Launch, Unit
+from kernel.disassemble import entries, sass
+from kernel.errors import BuildError, CatalogError, MissingToolError
+
+pytestmark = pytest.mark.nvcc
+
+SOURCE = """
+#include "part.cuh"
+extern "C" __global__ void __launch_bounds__(64) twice(float* p) { p[threadIdx.x] = FACTOR * p[threadIdx.x]; }
+"""
+
+
+@pytest.fixture
+def unit(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    (tmp_path / "twice.cu").write_text(SOURCE)
+    (tmp_path / "part.cuh").write_text("#define FACTOR 2.0f\n")
+    return Unit(name="twice", arch="sm_90a", source=tmp_path / "twice.cu")
+
+
+def folders(tmp_path: Path) -> list[str]:
+    return sorted(p.name for p in (tmp_path / "cache" / "artifacts").iterdir())
+
+
+def test_a_build_leaves_everything_that_is_needed_later(unit, tmp_path):
+    assert build.lookup(unit) is None
+    built = build.artifact(unit)
+    assert built.resources["twice"].registers > 0
+    assert built.resources["twice"].max_threads == 64
+    assert built.source.read_text() == SOURCE
+    assert ".entry twice" in built.ptx.read_text()
+    assert "Used" in built.log.read_text()
+    assert entries(built.cubin) == ("twice",)
+    assert "STG" in sass(built.cubin, "twice")
+    with pytest.raises(CatalogError, match=r"thrice.*twice"):
+        sass(built.cubin, "thrice")
+    assert len(folders(tmp_path)) == 1
+
+
+def test_a_second_look_compiles_nothing(unit, monkeypatch):
+    first = build.artifact(unit)
+    monkeypatch.setattr(build, "_compile", lambda *_: pytest.fail("compiled again"))
+    build._memo.clear()
+    assert build.artifact(unit) == first
+
+
+def test_a_changed_header_flag_or_architecture_is_another_artifact(unit, tmp_path):
+    keys = {build.artifact(unit).key}
+    (tmp_path / "part.cuh").write_text("#define FACTOR 3.0f\n")
+    assert build.lookup(unit) is None, "the memo must not serve a source that has changed"
+    keys.add(build.artifact(unit).key)
+    keys.add(build.artifact(Unit(name="twice", arch="sm_90a", source=unit.source, flags=("-DX=1",))).key)
+    keys.add(build.artifact(Unit(name="twice", arch="sm_80", source=unit.source)).key)
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize("damage", ["truncate", "delete", "garbage", "mark"])
+def test_a_damaged_entry_is_built_again(unit, damage):
+    built = build.artifact(unit)
+    good = built.cubin.read_bytes()
+    build._memo.clear()
+    if damage == "truncate":
+        built.cubin.write_bytes(good[: len(good) // 2])
+    elif damage == "delete":
+        built.ptx.unlink()
+    elif damage == "garbage":
+        built.cubin.write_bytes(b"x" * len(good))
+    else:
+        (built.folder / ".complete").write_text("{")
+    assert build.lookup(unit) is None
+    again = build.artifact(unit)
+    assert again.cubin.read_bytes() == good
+    assert again.ptx.exists()
+
+
+def test_a_build_that_dies_leaves_nothing(unit, tmp_path, monkeypatch):
+    real = build._compile
+
+    def killed(unit, text, folder):
+        real(unit, text, folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build, "_compile", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build.artifact(unit)
+    assert folders(tmp_path) == []
+    monkeypatch.setattr(build, "_compile", real)
+    assert build.artifact(unit).cubin.exists()
+
+
+def test_rivals_both_end_with_a_whole_artifact(unit):
+    code = (
+        "import sys; from pathlib import Path; from kernel.build import artifact; from kernel.contract import Unit;"
+        f"print(artifact(Unit(name='twice', arch='sm_90a', source=Path({str(unit.source)!r}))).cubin)"
+    )
+    rivals = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    paths = {process.communicate()[0].strip() for process in rivals}
+    assert [process.returncode for process in rivals] == [0, 0, 0]
+    assert len(paths) == 1
+    assert Path(paths.pop()).exists()
+
+
+def test_threads_share_one_build(unit):
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(build.artifact(unit).key)) for _ in range(3)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(results) == 3
+    assert len(set(results)) == 1
+
+
+def test_a_refused_source_carries_the_compilers_word(unit, tmp_path):
+    (tmp_path / "twice.cu").write_text("nonsense;")
+    with pytest.raises(BuildError, match=r"twice: nvcc .* refused it: .*error") as caught:
+        build.artifact(unit)
+    assert "nonsense" in caught.value.log
+    events = []
+    results = build.build_all([unit], progress=events.append)
+    assert isinstance(results["twice"], BuildError)
+    assert events[0].error is results["twice"]
+
+
+def test_a_bundle_rules_where_there_is_no_compiler(unit, tmp_path, monkeypatch):
+    built = build.artifact(unit)
+    extra = tmp_path / "library.so"
+    extra.write_bytes(b"library")
+    bundle = build.write_bundle([unit], tmp_path / "bundle", {"library.so": extra})
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(bundle))
+
+    def absent(name):
+        raise MissingToolError(name)
+
+    monkeypatch.setattr(build, "find", absent)
+    found = build.artifact(unit)
+    assert found.cubin.read_bytes() == built.cubin.read_bytes()
+    assert found.folder.is_relative_to(bundle)
+    assert build.bundled_file("library.so").read_bytes() == b"library"
+    (tmp_path / "part.cuh").write_text("#define FACTOR 5.0f\n")
+    with pytest.raises(MissingToolError):
+        build.artifact(unit)
+
+
+def test_a_damaged_bundle_is_named(unit, tmp_path, monkeypatch):
+    bundle = build.write_bundle([unit], tmp_path / "bundle")
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(bundle))
+    (bundle / "manifest.json").write_text("{")
+    with pytest.raises(BuildError, match="manifest"):
+        build.lookup(unit)
+
+
+def test_an_emitted_source_is_found_without_emitting_it_again(unit, tmp_path):
+    emitted = Unit(
+        name="emitted", arch="sm_90a", source=lambda: SOURCE.replace('#include "part.cuh"', "#define FACTOR 1")
+    )
+    built = build.artifact(emitted)
+    build._memo.clear()
+    silent = Unit(name="emitted", arch="sm_90a", source=lambda: pytest.fail("emitted again"))
+    assert build.lookup(silent) == built
+
+
+def test_the_record_says_what_was_built(unit):
+    record = json.loads((build.artifact(unit).folder / build.RECORD).read_text())
+    assert record["compiler"] == str(toolchain.find("nvcc"))
+    assert record["arch"] == "sm_90a"
+    assert record["seconds"] > 0
+
+
+def test_the_gate_refuses_what_must_not_be_timed(unit):
+    built = build.artifact(unit)
+
+    def objections(threads, entry="twice"):
+        return gate.objections(Launch(unit=unit, entry=entry, grid=(1, 1, 1), block=(threads, 1, 1)), built)
+
+    assert objections(64) == ()
+    assert "bounded to 64" in objections(65)[0]
+    assert "no entry other" in objections(64, "other")[0]
+
+
+def test_spills_are_read_and_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "spill.cu"
+    source.write_text("""
+    extern "C" __global__ void __launch_bounds__(1024) spill(float* p) {
+        float r[200];
+        #pragma unroll
+        for (int i = 0; i < 200; ++i) r[i] = p[i * 1024 + threadIdx.x];
+        __syncthreads();
+        #pragma unroll
+        for (int i = 0; i < 200; ++i) p[(199 - i) * 1024 + threadIdx.x] = r[i] * r[(i * 7) % 200];
+    }""")
+    unit = Unit(name="spill", arch="sm_90a", source=source)
+    built = build.artifact(unit)
+    assert built.resources["spill"].spill_bytes > 0
+    launch = Launch(unit=unit, entry="spill", grid=(1, 1, 1), block=(1024, 1, 1))
+    assert "spills" in gate.objections(launch, built)[0]
+
+
+def test_a_missing_tool_says_where_it_was_looked_for_and_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(toolchain, "candidates", lambda name: iter(()))
+    toolchain.find.cache_clear()
+    try:
+        with pytest.raises(
+            MissingToolError, match=r"nvdisasm.*CUDA_HOME/bin and PATH.*pip install nvidia-cuda-nvdisasm"
+        ):
+            toolchain.find("nvdisasm")
+    finally:
+        toolchain.find.cache_clear()
+
+
+def test_a_read_only_home_falls_back_to_a_private_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/no-such-place")
+    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path))
+    root = build.cache_root()
+    assert root.parent == tmp_path
+    assert root.stat().st_mode & 0o077 == 0
