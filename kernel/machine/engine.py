@@ -17,7 +17,7 @@ from kernel.toolchain import find
 
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-ffp-contract=off")
 """No contraction and no fast-math: the engine's float arithmetic is the kernel's."""
-HOST_FLAGS = (*FLAGS, "-march=native", "-frounding-math", "-fPIC", "-shared", "-w")
+HOST_FLAGS = (*FLAGS, "-march=native", "-fPIC", "-shared", "-w")
 
 FAULT = np.dtype(
     [
