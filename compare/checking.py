@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,13 +33,22 @@ def choose_executor(device: str) -> Executor:
     if device not in ("", "gpu", "cpu"):
         raise UsageError(f"--device {device}: gpu or cpu is needed")
     found = executor(device)
-    if found.name == "cpu" and importlib.util.find_spec("kernel.machine") is None:
+    if found.name == "cpu" and not has_machine():
         problem = "" if device == "cpu" else f"{driver.query().problem}; "
         raise NoDeviceError(
             f"{problem}check needs a GPU of compute capability 9.0 with CuPy (pip install 'gemm-tracks[gpu]'); "
             "the PTX machine that would stand in for one is not part of this version"
         )
     return found
+
+
+def has_machine() -> bool:
+    """Whether this version has the PTX machine."""
+    try:
+        machine = importlib.import_module("kernel.machine")
+    except ImportError:
+        return False
+    return hasattr(machine, "run_kernel")
 
 
 def run_checks(

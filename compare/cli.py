@@ -171,6 +171,7 @@ def inspect(
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
     banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
     mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
+    ncu: Annotated[bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters for one launch.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
@@ -183,7 +184,7 @@ def inspect(
     """
     from compare.inspecting import run_inspect
 
-    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping, "ncu": ncu}
     run_inspect(what, shape, [name for name, on in wanted.items() if on], as_json=as_json)
 
 

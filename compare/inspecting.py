@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from kernel.inspection import Inspection
 
+PROFILED_SHAPE = "1024x1024x1024"
 FILE_SUFFIXES = (".cu", ".ptx", ".cubin")
 
 
@@ -172,6 +174,27 @@ def print_mapping(one: Inspection, console: Console) -> None:
     console.print(text(one.lane_map), soft_wrap=True)
 
 
+def print_ncu(one: Inspection, console: Console) -> None:
+    """Nsight Compute's counters for one launch, beside what the bank model predicts; or why there are none."""
+    from kernel import profiler
+
+    if one.family == "file":
+        console.print(f"{one.name}: counters are read for kernels of a catalog only")
+        return
+    shape = one.problem.split()[0] if one.problem else PROFILED_SHAPE
+    found = profiler.profile([sys.executable, "-m", "compare.launch_once", shape, one.name])
+    if found.not_available:
+        console.print(f"{one.name}: counters not available: {found.not_available}", soft_wrap=True)
+        return
+    console.print(f"{one.name} on {shape}, clocks left alone; a duration here is a profiler's and feeds no ratio")
+    for entry, counters in found.launches:
+        console.print(f"  {entry}")
+        for metric, value in counters.items():
+            console.print(f"    {value:>18,.6g}  {metric}")
+    for metric in found.missing:
+        console.print(f"  not known to this ncu or GPU: {metric}")
+
+
 VIEWS = {
     "source": print_source,
     "ptx": print_ptx,
@@ -179,5 +202,6 @@ VIEWS = {
     "loop": print_loop,
     "banks": print_banks,
     "mapping": print_mapping,
+    "ncu": print_ncu,
 }
 """By option name."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -23,23 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare import runs
-from kernel.errors import CheckError, GemmTracksError, RunFileError
+from kernel.errors import GemmTracksError, UsageError
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
-SANITIZED_SHAPES = "130x130x35,132x132x36"
-"""The second lets the vector builds run: its pitches are multiples of four."""
-NCU_METRICS = (
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "smsp__inst_executed_op_shared_ld.sum",
-    "smsp__inst_executed_op_shared_st.sum",
-    "smsp__inst_executed.sum",
-    "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
-)
 GRACE_S = 40.0
 """What an interrupted step gets to write down what it has."""
 
@@ -52,6 +38,8 @@ class Step:
     command: tuple[str, ...]
     share: float
     environment: Mapping[str, str]
+    keep: Path | None = None
+    """A file that the step leaves elsewhere and that belongs with the log."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +58,10 @@ def write_bundle() -> Path:
     Raises:
         BuildError, MissingToolError: something of it cannot be built here.
     """
-    from cutlass_ref.catalog import CutlassKernel, bundle_files
-
     from compare.building import units_of
     from compare.contenders import KernelContender, contenders
     from compare.timing import probe_unit
+    from cutlass_ref.catalog import CutlassKernel, bundle_files
     from kernel import build
 
     known = (contender for contender in contenders() if isinstance(contender, KernelContender))
@@ -90,20 +77,22 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     """The steps of a session, in order.
 
     Raises:
-        RunFileError: an unknown name.
+        UsageError: an unknown name.
     """
     python = sys.executable
     keep = {"GEMM_TRACKS_RESULTS": str(out)}
+    reports = runs.repository() / "build" / "sanitize"
+    sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
         "tests": Step("tests", (python, "-m", "pytest", "-m", "gpu", "-q", "-x", "--no-header"), 0.5, {}),
-        "sanitize": Step("sanitize", (python, "-m", "compare.session", "sanitize", "v*", "s*"), 0.5, {}),
+        "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, keep),
         "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep),
     }
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise RunFileError(f"unknown steps: {', '.join(unknown)}; known: {', '.join(known)}")
+        raise UsageError(f"unknown steps: {', '.join(unknown)}; known: {', '.join(known)}")
     return [known[name] for name in names]
 
 
@@ -122,6 +111,8 @@ def run(names: Sequence[str], seconds: float, resume: Path | None) -> int:
                 outcomes.append(Outcome(step.name, -1, 0.0, "not begun: no time was left"))
                 continue
             outcomes.append(run_step(step, step.share * remaining, log.write))
+            if step.keep is not None and step.keep.is_file():
+                shutil.copy(step.keep, out)
     for line in table(outcomes):
         sys.stdout.write(line + "\n")
     return int(any(outcome.status for outcome in outcomes))
@@ -184,54 +175,6 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def sanitize(kernels: Sequence[str]) -> int:
-    """Kernels under memcheck and racecheck, and a planted overrun that memcheck must report.
-
-    Raises:
-        CheckError: the planted overrun went unnoticed, so a clean report would mean nothing.
-        MissingToolError: compute-sanitizer is not there.
-    """
-    planted, text = sanitizer("memcheck", kernels[:1], "130x130x35", "--overrun")
-    found = re.search(r"ERROR SUMMARY: (\d+) error", text)
-    if found is None or not int(found[1]) or "Invalid __global__ write" not in text:
-        raise CheckError(f"compute-sanitizer did not report a planted overrun (exit {planted}): {text[-400:]}")
-    sys.stdout.write(f"planted overrun: reported, {found[0]}\n")
-    failed = False
-    for tool in ("memcheck", "racecheck"):
-        status, text = sanitizer(tool, kernels, SANITIZED_SHAPES)
-        lines = [line for line in text.splitlines() if "SUMMARY" in line or line.startswith("launched")]
-        clean = status == 0 and any(re.search(r"SUMMARY: 0 ", line) for line in lines)
-        failed |= not clean
-        sys.stdout.write(f"{tool}: {'clean' if clean else 'NOT CLEAN'}; {'; '.join(lines) or text[-400:]}\n")
-        if not clean:
-            sys.stdout.write(text)
-    return int(failed)
-
-
-def sanitizer(tool: str, kernels: Sequence[str], shapes: str, *more: str) -> tuple[int, str]:
-    """(exit status, output) of the kernels under one of compute-sanitizer's tools."""
-    from kernel.toolchain import find
-
-    names = [word for kernel in kernels for word in ("--kernels", kernel)]
-    command = [
-        str(find("compute-sanitizer").path), "--tool", tool, "--error-exitcode", "9",
-        sys.executable, "-m", "compare.once", *names, "--shapes", shapes, *more,
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=runs.repository(), capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-def ncu(kernel: str, shape: str) -> int:
-    """A kernel's counters, as Nsight Compute prints them, at the clocks that it runs at otherwise."""
-    from kernel.toolchain import find
-
-    command = [
-        str(find("ncu").path), "--clock-control", "none", "--metrics", ",".join(NCU_METRICS),
-        sys.executable, "-m", "compare.once", "--kernels", kernel, "--shapes", shape,
-    ]  # fmt: skip
-    return subprocess.run(command, cwd=runs.repository(), check=False).returncode
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m compare.session", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -244,11 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session.add_argument("--resume", type=Path, help="what an earlier session left under OUT")
     adopting = commands.add_parser("adopt", help="take a run made elsewhere into results/")
     adopting.add_argument("folder", type=Path)
-    sanitizing = commands.add_parser("sanitize", help="kernels under compute-sanitizer")
-    sanitizing.add_argument("kernels", nargs="+")
-    counting = commands.add_parser("ncu", help="one kernel under Nsight Compute")
-    counting.add_argument("kernel")
-    counting.add_argument("--shape", default="1024")
     given = parser.parse_args(arguments)
     try:
         if given.command == "bundle":
@@ -259,10 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "adopt":
             sys.stdout.write(f"{runs.adopt(given.folder)}\n")
             return 0
-        if given.command == "sanitize":
-            return sanitize(given.kernels)
-        if given.command == "ncu":
-            return ncu(given.kernel, given.shape)
         return run(given.steps.split(","), given.seconds, given.resume)
     except GemmTracksError as error:
         sys.stderr.write(f"compare.session: {error}\n")
