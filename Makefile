@@ -4,6 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.gemm-tracks
 K ?= v6_transposed_split
+SHAPE ?= 1024x1024x1024
 ARGS ?=
 CUDA_SOURCES = find kernel handwritten cutlass_ref compare tests -name '*.cu' -o -name '*.cuh'
 
@@ -47,10 +48,10 @@ sass: $(STAMP)  ## machine code of one kernel (K=name)
 	$(PY) -m compare inspect $(K) --sass
 
 ncu: $(STAMP)  ## one kernel under Nsight Compute (K=name)
-	$(PY) -m compare.session ncu $(K)
+	$(PY) -m compare inspect $(K) --ncu --shape $(SHAPE)
 
 sanitize: $(STAMP)  ## one kernel under compute-sanitizer (K=name)
-	$(PY) -m compare.session sanitize $(K)
+	$(PY) -m compare.sanitize --kernels $(K) --out build/sanitize
 
 clean:  ## remove build/, dist/ and tool caches; the environment and the build cache stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

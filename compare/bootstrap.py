@@ -34,7 +34,7 @@ def make(folder: Path) -> str:
             return f"{folder} could not be made; the lines above say why"
     extras = "dev,gpu" if is_installed() else "dev"
     repository = Path(__file__).resolve().parent.parent
-    command = [str(interpreter(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [str(interpreter(folder)), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     if subprocess.run([*command, "--editable", f"{repository}[{extras}]"], check=False).returncode:
         return "pip could not install gemm-tracks; the lines above say why"
     return ""

@@ -8,10 +8,10 @@ Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 a GPU or tool that
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -19,8 +19,6 @@ import typer
 from kernel.errors import GemmTracksError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from compare.doctor import Diagnosis
 
 app = typer.Typer(
@@ -47,24 +45,6 @@ Shapes = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
-def out() -> Console:
-    """Where answers go. Output that is no terminal gets room for a table's full width."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 180, highlight=False, soft_wrap=False)
-
-
-def messages() -> Console:
-    """Where progress and remarks go, so that answers can be piped."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False)
-
-
-def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
-
-
 @app.command("list")
 def list_(
     kernels: Kernels = None,
@@ -78,6 +58,7 @@ def list_(
     Example:
       gemm-tracks list --kernels 'v*'
     """
+    from compare.console import print_json
     from compare.contenders import contenders
 
     found = contenders(kernels)
@@ -118,6 +99,96 @@ def describe(contender: Any) -> dict[str, Any]:
 
 
 @app.command()
+def check(
+    kernels: Kernels = None,
+    shapes: Shapes = "",
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="gpu, or cpu for the PTX machine; a GPU is taken where there is one.")
+    ] = "",
+    fuzz: Annotated[int, typer.Option("--fuzz", min=0, help="Draw so many problems at random instead.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Fixes the draws of --fuzz.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Numerical agreement with float64, nothing timed. Exit status 1 if any check fails.
+
+    Shapes default to the set 'ladder' on a GPU and 'small' on the CPU; kernels to every default one.
+
+    \b
+    Examples:
+      gemm-tracks check --kernels v2_block_tile --shapes 35x79x19,4092
+      gemm-tracks check --device cpu --kernels 'v*' --fuzz 50
+    """
+    from compare.checking import run_checks
+
+    failed = run_checks(kernels, shapes, device, fuzz=fuzz, seed=seed, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare_(
+    kernels: Kernels = None,
+    shapes: Shapes = "",
+    out_folder: Annotated[
+        Optional[Path],  # noqa: UP045 - as above
+        typer.Option("--out", "-o", help="Keep the run in this folder; a run that was interrupted there goes on."),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The main job: build, check, time and report.
+
+    With no GPU it builds and inspects here and joins the recorded run that ships, labelled as recorded.
+    Default: each family's default set in burst at every shape, then sustained at 4096 and 8192 for cuBLAS and
+    each family's best and default.
+
+    \b
+    Examples:
+      gemm-tracks compare
+      gemm-tracks compare --kernels 'v*,cublas_sgemm' --shapes 1024,4096 --out build/run
+    """
+    from compare.job import run_compare
+
+    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME [NAME]", help="A kernel, or a .cu, .ptx or .cubin file; two for side by side."),
+    ],
+    shape: Annotated[
+        str, typer.Option("--shape", "-s", help="Problem that decides the build, as MxNxK; one block tile.")
+    ] = "",
+    source: Annotated[bool, typer.Option("--source", help="Print the source, emitted C++ for CUTLASS.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
+    banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
+    mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
+    ncu: Annotated[bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters for one launch.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
+
+    \b
+    Examples:
+      gemm-tracks inspect v2_block_tile
+      gemm-tracks inspect v4_pad v4_swizzle
+      gemm-tracks inspect v2_block_tile --sass
+    """
+    from compare.inspecting import run_inspect
+
+    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping, "ncu": ncu}
+    run_inspect(what, shape, [name for name, on in wanted.items() if on], as_json=as_json)
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """What this machine can do: driver, toolkit, packages, g++; the first failing check and its cure.
 
@@ -127,6 +198,7 @@ def doctor(as_json: AsJson = False) -> None:
     Example:
       gemm-tracks doctor
     """
+    from compare.console import print_json
     from compare.doctor import examine
 
     diagnosis = examine()

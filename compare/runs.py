@@ -33,6 +33,8 @@ RUN_FILE = "run.json"
 ROWS_FILE = "rows.csv"
 SAMPLES_FILE = "samples.json.gz"
 JOURNAL_FILE = "journal.jsonl"
+REVISION_FILE = "REVISION"
+"""In a bundle: the revision of the checkout that it was written from."""
 LATEST = "latest"
 RECORDED_GPU = "nvidia-h200"
 """The GPU whose recorded run ships with the project."""
@@ -213,11 +215,15 @@ class RunWriter:
         self._append(entry)
         self._shards[shard] = entry
 
-    def finish(self, *, complete: bool) -> Path:
-        """Write rows.csv, samples.json.gz and run.json; the journal goes only where the run is complete."""
+    def finish(self, *, complete: bool, rows: Sequence[Mapping[str, Any]] | None = None) -> Path:
+        """Write rows.csv, samples.json.gz and run.json; the journal goes only where the run is complete.
+
+        ``rows`` replaces the shards' own, with columns filled in that need more than one shard.
+        """
+        table = self.rows if rows is None else rows
         samples = [entry for shard in self._shards.values() for entry in shard["samples"]]
-        run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(self.rows)}
-        _replace(self.folder / ROWS_FILE, format_rows(self.rows).encode())
+        run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
+        _replace(self.folder / ROWS_FILE, format_rows(table).encode())
         # A fixed time stamp keeps the archive the same for the same samples.
         _replace(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
         _replace(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
@@ -241,7 +247,7 @@ class RunWriter:
                 raise RunFileError(f"{journal}: line {len(entries) + 1} is not JSON: {error}") from error
         if not entries or entries[0].get("format") != FORMAT:
             raise RunFileError(f"{journal}: not a journal of format {FORMAT}; remove it to start over")
-        for what in ("revision", "gpu"):
+        for what in ("revision", "gpu", "request"):
             before, now = entries[0]["run"].get(what), self.provenance.get(what)
             if before != now:
                 raise RunFileError(
@@ -305,8 +311,10 @@ def adopt(folder: Path) -> Path:
     return target
 
 
-def provenance(command: Sequence[str], driver: Driver, toolkit: str = "") -> dict[str, Any]:
+def provenance(command: Sequence[str], driver: Driver, toolkit: str = "", request: str = "") -> dict[str, Any]:
     """What a later reader needs to judge a run: GPU, driver, toolkit, packages, revision, date, command.
+
+    ``request`` says in one line what was asked for; only a run of the same request goes on in its folder.
 
     Folders are written relative to the current and home folders, so that no machine's layout is recorded.
     """
@@ -325,6 +333,7 @@ def provenance(command: Sequence[str], driver: Driver, toolkit: str = "") -> dic
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "revision": revision(),
         "command": [_portable(word) for word in command],
+        "request": request,
         "gpu": gpu,
         "driver_cuda": driver.version,
         "driver": _driver_release(),
@@ -341,7 +350,7 @@ def provenance(command: Sequence[str], driver: Driver, toolkit: str = "") -> dic
 def revision() -> str:
     """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
 
-    GEMM_TRACKS_REVISION overrides it, for a copy of the tree that travelled without its history.
+    A copy of the tree that travelled without its history takes it from GEMM_TRACKS_REVISION, else from the bundle.
     """
     override = os.environ.get("GEMM_TRACKS_REVISION")
     if override:
@@ -357,7 +366,9 @@ def revision() -> str:
         return done.stdout.strip()
 
     if git("rev-parse", "--show-toplevel") != str(repository()):
-        return "unknown"
+        bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
+        written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
+        return written.read_text(encoding="utf-8").strip() if written and written.is_file() else "unknown"
     head, changes = git("rev-parse", "--short=10", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     return f"{head or 'unknown'}{'-dirty' if changes else ''}"
 

@@ -231,8 +231,8 @@ class Launch:
     """Thread blocks per cluster, given at launch; (1, 1, 1) launches without the attribute."""
     workspace: int = 0
     """Bytes of scratch memory that this launch is handed; launches of one problem share the memory."""
-    workspace_zeroed: bool = False
-    """True where the workspace must be zero at this launch; the clearing is part of the timed work."""
+    workspace_zeroed: int = 0
+    """Leading bytes of the workspace that must be zero at this launch; the clearing is part of the timed work."""
 
     @property
     def blocks(self) -> int:

@@ -189,8 +189,8 @@ class _Ready:
     def enqueue(self, stream: int) -> None:
         """Put the launch, and the clearing it needs, on a stream."""
         driver = _driver()
-        if self.launch.workspace_zeroed and self.launch.workspace:
-            _call("cuMemsetD8Async", self.workspace, 0, self.launch.workspace, driver.CUstream(stream))
+        if self.launch.workspace_zeroed:
+            _call("cuMemsetD8Async", self.workspace, 0, self.launch.workspace_zeroed, driver.CUstream(stream))
         address = ctypes.addressof(self._array)
         if self._config is not None:
             self._config.hStream = driver.CUstream(stream)
