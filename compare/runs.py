@@ -65,9 +65,17 @@ def results_root() -> Path:
 
 
 def latest(gpu: str = RECORDED_GPU) -> Path | None:
-    """Folder of the newest complete recorded run on a GPU, or None where there is none yet."""
-    link = results_root() / gpu / LATEST
-    return link.resolve() if (link / RUN_FILE).is_file() else None
+    """Folder of the newest complete recorded run on a GPU, or None where there is none yet.
+
+    An installed package has lost the link; the newest complete run by name then takes its place.
+    """
+    root = results_root() / gpu
+    if (root / LATEST / RUN_FILE).is_file():
+        return (root / LATEST).resolve()
+    for run in sorted(root.glob(f"*/{RUN_FILE}"), reverse=True):
+        if json.loads(run.read_text(encoding="utf-8")).get("complete"):
+            return run.parent.resolve()
+    return None
 
 
 def locate(run: str | Path) -> Path:
@@ -77,6 +85,8 @@ def locate(run: str | Path) -> Path:
         RunFileError: there is no run.json there; the text lists where it was looked for.
     """
     text = str(run)
+    if text == LATEST and (newest := latest()) is not None:
+        return newest
     candidates = [Path(run).expanduser(), results_root() / text, results_root() / RECORDED_GPU / text]
     for folder in candidates:
         if (folder / RUN_FILE).is_file():
