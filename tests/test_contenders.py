@@ -10,7 +10,7 @@ from compare.libraries import LIBRARIES, captured_names
 from kernel.contract import FAMILIES, LAYOUTS, TRACKS, Pointers
 from kernel.errors import CatalogError, GemmTracksError, MissingToolError, NoDeviceError, RejectedError
 
-from .wrong_kernels.catalog import RIGHT
+from tests.wrong_kernels.catalog import RIGHT
 
 SGEMM = next(c for c in LIBRARIES if c.name == "cublas_sgemm")
 TORCH = next(c for c in LIBRARIES if c.name == "torch_sgemm")
