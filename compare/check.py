@@ -155,7 +155,9 @@ class CpuExecutor:
 
         if not isinstance(contender, KernelContender):
             raise NoDeviceError(f"{contender.name} runs on a GPU only; check kernels from a catalog here")
-        machine.run_kernel(contender.kernel, problem, buffers.a, buffers.b, buffers.c)
+        before = buffers.c if problem.beta != 0.0 else None
+        # The machine lays operands out itself, pitches and base alignment included, and watches what surrounds them.
+        buffers.c[...] = machine.run_kernel(contender.kernel, problem, buffers.a, buffers.b, before)
         return contender.variant(problem)
 
 
