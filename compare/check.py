@@ -151,13 +151,13 @@ class CpuExecutor:
         return f"{contender.family} runs on a GPU only"
 
     def run(self, contender: Contender, problem: Problem, buffers: Buffers) -> str:
-        from kernel import machine
+        from kernel.machine.gemm import run_kernel
 
         if not isinstance(contender, KernelContender):
             raise NoDeviceError(f"{contender.name} runs on a GPU only; check kernels from a catalog here")
         before = buffers.c if problem.beta != 0.0 else None
         # The machine lays operands out itself, pitches and base alignment included, and watches what surrounds them.
-        buffers.c[...] = machine.run_kernel(contender.kernel, problem, buffers.a, buffers.b, before)
+        buffers.c[...] = run_kernel(contender.kernel, problem, buffers.a, buffers.b, before)
         return contender.variant(problem)
 
 
