@@ -247,7 +247,7 @@ def _one_round(
     except RejectedError as error:
         return dataclasses.replace(base, skipped_because=str(error))
     except (LaunchError, MachineFault) as error:
-        return dataclasses.replace(base, ok=False, reason=str(error))
+        return dataclasses.replace(base, ok=False, reason=str(error).partition("\n")[0])
     except CheckError as error:
         return dataclasses.replace(base, ok=False, reason=str(error), fatal=True)
     verdict = dataclasses.replace(

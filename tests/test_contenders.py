@@ -9,7 +9,6 @@ from compare.contenders import KernelContender, choose, contenders, every_conten
 from compare.libraries import LIBRARIES, captured_names
 from kernel.contract import FAMILIES, LAYOUTS, TRACKS, Pointers
 from kernel.errors import CatalogError, GemmTracksError, MissingToolError, NoDeviceError, RejectedError
-
 from tests.wrong_kernels.catalog import RIGHT
 
 SGEMM = next(c for c in LIBRARIES if c.name == "cublas_sgemm")
