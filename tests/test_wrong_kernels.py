@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from compare.check import GpuExecutor, check_contender, check_shape, fuzz
+from compare.check import CpuExecutor, GpuExecutor, check_contender, check_shape, fuzz
 from compare.contenders import KernelContender
 from compare.shapes import parse
 from tests.wrong_kernels.catalog import FOLDER, RIGHT, SPOILS_AFTER_TEN_CALLS, WRONG
@@ -64,7 +64,8 @@ def test_small_shapes_catch_every_wrong_kernel_whatever_it_was_written_for():
 def test_fuzz_finds_and_shrinks_a_wrong_kernel():
     wrong = next(wrong for wrong in WRONG if wrong.kernel.name == "drops_the_k_tail")
     report = fuzz([wrong.contender], 20, 3, CpuExecutor(), most_failures=1)
-    smallest = report.failures[0].smallest
+    failure = report.failures[0]
+    smallest = failure.smallest
     assert (smallest.m, smallest.n) == (1, 1)
     assert 1 <= smallest.k <= 3
     assert report.failures[0].command.startswith(

@@ -17,6 +17,7 @@ UNWRITTEN = "never written"
 # What comes second is how the PTX machine puts it: it sees the access itself, a GPU only what came of it.
 OUTSIDE = "outside the operands were written|write of 4 bytes out of bounds"
 READ_ELSEWHERE = "elements wrong|read of 4 bytes out of bounds"
+READ_UNWRITTEN = "elements wrong|reads 4 bytes that were never written: C"
 CHANGED = "A or B was changed|elements wrong|to read-only memory: A"
 RACE = "elements wrong|race: "
 
@@ -130,7 +131,7 @@ WRONG: tuple[Wrong, ...] = (
     _wrong("ignores_beta", WRONG_VALUES, "33x18x20@beta=3", "33x18x20"),
     _wrong(
         "reads_c_when_beta_is_zero",
-        f"{WRONG_VALUES}|reads 4 bytes that were {UNWRITTEN}",
+        READ_UNWRITTEN,
         "35x79x19",
         "35x79x19@beta=3",
     ),
