@@ -18,6 +18,8 @@ from compare import credibility, peaks
 from compare.statistics import Interval, StoppingRule, disagreement, interval, median, paired_ratios, spread
 from compare.timing import Bench, WindowReading, Work
 from compare.windows import (
+    GRAPH_BELOW_S,
+    GRAPH_LAUNCHES,
     BurstResult,
     BurstSettings,
     Series,
@@ -306,14 +308,9 @@ def measure_group(
 def _prepare(entry: _Entry, problem: Problem, operands: Operands, settings: Settings, bench: Bench) -> None:
     contender = entry.contender
     try:
-        reason = contender.rejects(problem)
-        if reason:
+        reason = _refusal(contender, problem, settings)
+        if reason is not None:
             raise RejectedError(reason)
-        limit = contender.largest_timed if settings.leave_out_slow else 0
-        if limit and problem.m * problem.n * problem.k > limit**3:
-            raise RejectedError(f"too slow to be timed above {limit}x{limit}x{limit} unless asked for by name")
-        if problem.is_empty:
-            raise RejectedError("nothing to time: C is empty")
         credibility.check_types(contender.name, contender.track, problem)
         entry.prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
         entry.work = Work(contender.name, (entry.prepared,), _restore(problem, operands))
@@ -321,6 +318,17 @@ def _prepare(entry: _Entry, problem: Problem, operands: Operands, settings: Sett
         credibility.check_repeats(contender.name, once, entry.launch_s)
     except (RejectedError, LaunchError, BuildError, MissingToolError, CheckError) as error:
         entry.drop(error)
+
+
+def _refusal(contender: Contender, problem: Problem, settings: Settings) -> str | None:
+    """Why a contender is not timed on a problem, or None if it is."""
+    reason = contender.rejects(problem)
+    if reason is not None:
+        return reason
+    limit = contender.largest_timed if settings.leave_out_slow else 0
+    if limit and problem.m * problem.n * problem.k > limit**3:
+        return f"too slow to be timed above {limit}x{limit}x{limit} unless asked for by name"
+    return "nothing to time: C is empty" if problem.is_empty else None
 
 
 def _restore(problem: Problem, operands: Operands) -> Callable[[int], None] | None:
@@ -587,26 +595,37 @@ def _believable(one: Measurement, contender: Contender, bench: Bench) -> Measure
     return one
 
 
-def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Settings, tflops: float = 40.0) -> float:
-    """Seconds that a group will take, roughly: idling, one slow rate for everybody, and the windows.
+TYPICAL_TFLOPS = {"fp32_simt": 35.0, "tf32_tensor": 250.0, "fp16_tensor": 500.0}
+"""Rates of a middling contender on an H200, for estimates of duration only."""
+
+
+def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Settings) -> float:
+    """Seconds that a group will take, roughly: idling, a middling rate for everybody, and the windows.
 
     For the estimate that a long command shows before it starts; the progress then corrects it.
     """
-    running = [one for one in contenders if one.rejects(problem) is None]
-    launch = problem.flop / (tflops * 1e12)
-    total = 0.3 * len(running)
+    running = [one for one in contenders if _refusal(one, problem, settings) is None]
+    if not running:
+        return 0.0
+    track = running[0].track
+    launch = problem.flop / (TYPICAL_TFLOPS[track] * 1e12)
+    total = 0.05 * len(running)
     if settings.burst is not None:
-        sample = max(launch, settings.burst.sample_s)
-        work = len(running) * sample
-        one_track = bool(running) and running[0].track == "fp32_simt"
-        limit = settings.burst.long_slice_s if one_track and settings.burst.long_slice_s else settings.burst.slice_s
-        slices = max(1, math.ceil(work / limit))
+        least = GRAPH_LAUNCHES if launch < GRAPH_BELOW_S else 1
+        sample = launch * max(least, int(settings.burst.sample_s / max(launch, 1e-9)))
+        limit = settings.burst.slice_s
+        if track == "fp32_simt":
+            limit = max(limit, settings.burst.long_slice_s)
+        slices = math.ceil(len(running) / max(1, int(limit / sample)))
         rounds = settings.burst.stop.min_rounds
-        total += (2 if settings.cold else 1) * rounds * (slices * settings.burst.idle_s + work)
-    if settings.wants_sustained(problem) and settings.sustained is not None:
-        count = len(running) if settings.sustained_all else min(len(running), 6)
+        bursts = 2 if settings.cold else 1
+        total += bursts * rounds * (slices * settings.burst.idle_s + len(running) * sample)
+    if settings.sustained is not None and settings.wants_sustained(problem):
+        families = {one.family for one in running}
+        defaults = sum(one.is_default for one in running)
+        count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
         windows = count + count // settings.sustained.baseline_every + 1
-        total += settings.sustained.stop.min_rounds * windows * (settings.sustained.window_s + 0.1)
+        total += settings.sustained.stop.min_rounds * windows * (1.05 * settings.sustained.window_s + launch)
     return total
 
 

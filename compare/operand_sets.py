@@ -64,9 +64,9 @@ class OperandSets:
         if self._first_c is None:
             return
         target = self.sets[index].storage["c"]
-        if hasattr(target, "data") and hasattr(target.data, "copy_from_device_async"):
-            with self._xp.cuda.ExternalStream(stream):
-                target.data.copy_from_device_async(self._first_c.data, target.nbytes)
+        if hasattr(self._xp, "cuda"):
+            external = self._xp.cuda.ExternalStream(stream)
+            target.data.copy_from_device_async(self._first_c.data, target.nbytes, external)
         else:
             target[...] = self._first_c
 

@@ -34,8 +34,8 @@ GRAPH_LAUNCHES = 100
 """Fewest launches in a graph that is timed."""
 OVERHEAD_FACTOR = 10
 """A launch must last this many times the timer's overhead, or its ratio comes from a graph."""
-LEAD_IN_BELOW_S = 5e-3
-"""A launch longer than this evicts its own operands; an untimed one before it would change nothing."""
+LEAD_IN_BELOW_S = 1e-3
+"""A launch longer than this works on more than L2 holds; an untimed one before it would change nothing."""
 CLOCK_SAG = 0.015
 """Fall of the SM clock within a long slice that proves the power limit to be at work."""
 MINIMUM_ROUNDS_BETWEEN_DECISIONS = 5

@@ -255,8 +255,8 @@ def test_the_default_comparison_fits_its_four_minutes():
             began = bench.now()
             measure_group(group, problem, SimulatedOperands(), quick(), bench=bench)
             spent[track, size] = bench.now() - began
-            assert estimate_s(group, problem, quick()) == pytest.approx(spent[track, size], rel=0.6, abs=4)
-    assert sum(spent.values()) < 200, spent
+            assert estimate_s(group, problem, quick()) == pytest.approx(spent[track, size], rel=0.75, abs=5)
+    assert sum(spent.values()) < 215, spent
 
 
 def test_progress_never_goes_back():
