@@ -219,6 +219,10 @@ class RunWriter:
         """Rows of every finished shard, in the order in which shards were added."""
         return [row for shard in self._shards.values() for row in shard["rows"]]
 
+    def samples_of(self, shard: str) -> list[dict[str, Any]]:
+        """What a finished shard holds beside rows; empty where it is not finished."""
+        return list(self._shards.get(shard, {"samples": ()})["samples"])
+
     def add(self, shard: str, rows: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]] = ()) -> None:
         """Record a finished shard: its rows, and for each set of samples a mapping that names its row."""
         entry = {"shard": shard, "rows": [dict(row) for row in rows], "samples": [dict(s) for s in samples]}
@@ -231,7 +235,7 @@ class RunWriter:
         ``rows`` replaces the shards' own, with columns filled in that need more than one shard.
         """
         table = self.rows if rows is None else rows
-        samples = [entry for shard in self._shards.values() for entry in shard["samples"]]
+        samples = [entry for shard in self._shards.values() if shard["rows"] for entry in shard["samples"]]
         run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
         _replace(self.folder / ROWS_FILE, format_rows(table).encode())
         # A fixed time stamp keeps the archive the same for the same samples.
