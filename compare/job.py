@@ -334,6 +334,7 @@ def run_part(
     Raises:
         CheckError: a GPU fault; the contender at fault is written down, so that resuming leaves it out.
     """
+    from compare.ceilings import ceiling_of
     from compare.check import check_contender
     from compare.measure import Progress, measure_group
     from compare.operand_sets import OperandSets
