@@ -47,6 +47,9 @@ UNSTABLE_SPREAD = 0.03
 class Operands(Protocol):
     """Device buffers of one group; every contender gets the same ones."""
 
+    distribution: str
+    """What A and B are filled with."""
+
     def pointers(self, index: int = 0) -> Pointers:
         """Addresses of operand set ``index``."""
 
@@ -146,6 +149,7 @@ class Measurement:
     problem: Problem
     window: str
     l2: str = "warm"
+    input: str = "uniform"
     variant: str = ""
     kernel_names: tuple[str, ...] = ()
     timer: str = ""
@@ -199,6 +203,7 @@ class Measurement:
             "layout": self.problem.layout,
             "dtype_in": self.problem.dtype_in,
             "dtype_out": self.problem.dtype_out,
+            "input": self.input,
             "window": self.window,
             "l2": self.l2,
             "time_us": [round(1e6 * value, 4) for value in self.seconds],
@@ -302,6 +307,7 @@ def measure_group(
         found = _reverified(entries, found, reverify, tell)
     order = {contender.name: number for number, contender in enumerate(contenders)}
     found = [_believable(one, entries[order[one.name]].contender, bench) for one in found]
+    found = [dataclasses.replace(one, input=operands.distribution) for one in found]
     return sorted(found, key=lambda one: order[one.name])
 
 

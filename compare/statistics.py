@@ -18,8 +18,8 @@ BOOTSTRAP_FROM = 6
 """Fewest samples for a bootstrap of the median: with n samples its interval can reach from the least to
 the greatest, which holds the median with probability 1 - 2 ** (1 - n), and 6 is the first n above 95 %."""
 
-STUDENT_T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
-"""97.5 % points of Student's t by degrees of freedom, for sets too small to bootstrap."""
+STUDENT_T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
+"""97.5 % points of Student's t by degrees of freedom, for sets too small to bootstrap; 8 stands for more."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,15 @@ def interval(ratios: Sequence[float], seed: int = 0) -> Interval | None:
 
 
 def ratio_of_medians(before: Sequence[float], after: Sequence[float], seed: int = 0) -> Interval | None:
-    """median(after) / median(before) for unpaired samples, with a 95 % bootstrap interval.
+    """median(after) / median(before) for unpaired samples, with a 95 % interval; None where a side has one sample.
 
-    None where either side has fewer than :data:`BOOTSTRAP_FROM` samples.
+    A bootstrap where both sides have :data:`BOOTSTRAP_FROM` samples; else Student's t on the logarithms with
+    the spread of both sides pooled.
     """
-    if min(len(before), len(after)) < BOOTSTRAP_FROM:
+    if min(len(before), len(after)) < 2:
         return None
+    if min(len(before), len(after)) < BOOTSTRAP_FROM:
+        return _pooled(np.log(np.asarray(before)), np.log(np.asarray(after)))
     rng = np.random.default_rng(seed)
 
     def resampled(samples: Sequence[float]) -> np.ndarray:
@@ -91,6 +94,16 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float], seed: int 
 
     lo, hi = np.percentile(resampled(after) / resampled(before), (2.5, 97.5))
     return Interval(median(after) / median(before), float(lo), float(hi))
+
+
+def _pooled(before: np.ndarray, after: np.ndarray) -> Interval:
+    freedom = len(before) + len(after) - 2
+    squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
+    error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
+    middle = float(after.mean() - before.mean())
+    reach = STUDENT_T_975[min(freedom, max(STUDENT_T_975))] * error
+    ratio = math.exp(float(np.median(after) - np.median(before)))
+    return Interval(ratio, math.exp(middle - reach), math.exp(middle + reach))
 
 
 def disagreement(samples: Sequence[float]) -> float:

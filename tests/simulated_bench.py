@@ -86,6 +86,7 @@ class SimulatedOperands:
     """Sixteen by sixteen, whatever the problem says: the sums are what matters."""
 
     current = None
+    distribution = "uniform"
 
     def __init__(self, seed=0):
         SimulatedOperands.current = self

@@ -88,7 +88,10 @@ def test_ratio_of_medians_of_two_runs():
     found = ratio_of_medians(before, after)
     assert found.holds(1.05)
     assert not found.holds(1.0)
-    assert ratio_of_medians(before[:5], after) is None
+    assert ratio_of_medians(before[:1], after) is None
+    few = ratio_of_medians(before[:3], after[:3])
+    assert few.holds(1.05)
+    assert few.hi - few.lo > found.hi - found.lo
 
 
 def test_disagreement_sees_a_drift_and_not_noise():
