@@ -94,6 +94,41 @@ __device__ __forceinline__ void fence_to_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// ---- clusters: blocks that run together and reach each other's shared memory ----
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Barrier of all threads of the cluster.
+__device__ __forceinline__ void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Arrives at the barrier that lies at this address in the shared memory of another block, or of this one.
+__device__ __forceinline__ void barrier_arrive_in(uint32_t barrier, uint32_t rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+        "}" ::"r"(barrier),
+        "r"(rank)
+        : "memory");
+}
+
+// Brings one box to the same address in every block of the mask, and its bytes to the same barrier there.
+__device__ __forceinline__ void copy_box_to_all(uint32_t to, const TensorMap* map, uint32_t barrier, int x,
+                                                int y, uint16_t blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(blocks)
+        : "memory");
+}
+
 // ---- threads ----
 
 // Barrier of one warpgroup; id 0 belongs to __syncthreads.

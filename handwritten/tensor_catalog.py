@@ -5,6 +5,7 @@ One catalog entry is one row; the output type, the layout of B and the width of 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,8 +66,10 @@ class TensorKernel(Kernel):
         return None
 
     def tiles(self, problem: Problem) -> int:
-        """Block tiles that cover C."""
-        return ceil_div(problem.m, self.tile.BLOCK_M) * ceil_div(problem.n, self.tile.BLOCK_N)
+        """Block tiles that cover C, in whole clusters."""
+        rows, columns = max(self.tile.CLUSTER_M, 1), max(self.tile.CLUSTER_N, 1)
+        down = ceil_div(problem.m, self.tile.BLOCK_M * rows) * rows
+        return down * ceil_div(problem.n, self.tile.BLOCK_N * columns) * columns
 
     def build(self, suffix: str, layout: str, dtype_out: str, *extra: str) -> Unit:
         """One build of the kernel's source."""
@@ -163,8 +166,8 @@ class WgmmaKernel(TensorKernel):
 
     instruction: str = "wgmma"
     fallback: MmaSyncKernel = H0
-    store_buffers: int = 2
-    """Buffers of 64 rows x 128 bytes through which each warpgroup stores its part of C."""
+    store_bytes: int = 2 * 64 * SWIZZLE_SPAN
+    """Bytes of shared memory through which each warpgroup stores its part of C, in buffers of 64 rows."""
 
     @property
     def consumers(self) -> int:
@@ -198,7 +201,16 @@ class WgmmaKernel(TensorKernel):
         return "tma"
 
     def unit(self, layout: str, dtype_out: str) -> Unit:
-        return self.build("", layout, dtype_out, f"-DSTORE_BUFFERS={self.store_buffers}")
+        columns, buffers = self.store_columns(dtype_out), self.store_buffers(dtype_out)
+        return self.build("", layout, dtype_out, f"-DSTORE_COLS={columns}", f"-DSTORE_BUFFERS={buffers}")
+
+    def store_columns(self, dtype_out: str) -> int:
+        """Columns of C in one store buffer: as many as a swizzle span holds and the tile is a multiple of."""
+        return math.gcd(SWIZZLE_SPAN // ITEMSIZE[dtype_out], self.tile.BLOCK_N)
+
+    def store_buffers(self, dtype_out: str) -> int:
+        """Store buffers of each warpgroup."""
+        return self.store_bytes // (self.tile.MMA_M * self.store_columns(dtype_out) * ITEMSIZE[dtype_out])
 
     def units(self) -> tuple[Unit, ...]:
         own = tuple(self.unit(layout, out) for layout in self.layouts for out in OUTPUTS)
@@ -209,8 +221,7 @@ class WgmmaKernel(TensorKernel):
         """Bytes: stages and store buffers, the way to the first multiple of 1,024, and two barriers a stage."""
         tile = self.tile
         stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
-        stores = self.consumers * self.store_buffers * tile.MMA_M * SWIZZLE_SPAN
-        return 1024 + tile.NUM_STAGES * stage + stores + 2 * 8 * tile.NUM_STAGES
+        return 1024 + tile.NUM_STAGES * stage + self.consumers * self.store_bytes + 2 * 8 * tile.NUM_STAGES
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         if self.beyond_tensor_maps(problem):
@@ -221,6 +232,7 @@ class WgmmaKernel(TensorKernel):
             grid=(min(self.tiles(problem), SM_COUNT), 1, 1),
             block=((1 + self.consumers) * 128, 1, 1),
             dynamic_smem=self.dynamic_smem,
+            cluster=(max(self.tile.CLUSTER_M, 1), 1, 1),
         )
         return (launch,)
 
@@ -228,7 +240,8 @@ class WgmmaKernel(TensorKernel):
         """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
         m, n, k, tile = problem.m, problem.n, problem.k, self.tile
         span, size_out = SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], ITEMSIZE[problem.dtype_out]
-        b_shape, b_box = ((k, n), (span, tile.BLOCK_N)) if problem.layout[1] == "c" else ((n, k), (span, tile.BLOCK_K))
+        share = tile.BLOCK_N // max(tile.CLUSTER_M, 1)
+        b_shape, b_box = ((k, n), (span, share)) if problem.layout[1] == "c" else ((n, k), (span, tile.BLOCK_K))
         for address, dtype, shape, pitch, box in (
             (pointers.a, self.dtype_in, (k, m), problem.lda, (span, tile.BLOCK_M)),
             (pointers.b, self.dtype_in, b_shape, problem.ldb, b_box),
@@ -269,7 +282,24 @@ H1 = WgmmaKernel(
     summary="TMA on mbarriers feeds wgmma; persistent blocks, a producer warpgroup, TMA stores",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1)
+H2 = WgmmaKernel(
+    name="h2_cluster_multicast",
+    tile=Tile(
+        BLOCK_M=128,
+        BLOCK_N=256,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=256,
+        MMA_K=16,
+        NUM_STAGES=4,
+        CLUSTER_M=2,
+        CLUSTER_N=1,
+    ),
+    swizzle="128 bytes",
+    summary="clusters of two blocks share B by multicast; every other tile walks k backwards",
+)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2)
 
 
 def get(name: str) -> TensorKernel | None:
