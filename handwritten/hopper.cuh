@@ -60,6 +60,9 @@ struct Ring {
             parity ^= 1;
         }
     }
+    __device__ __forceinline__ Ring before() const {
+        return index == 0 ? Ring{COUNT - 1, parity ^ 1} : Ring{index - 1, parity};
+    }
 };
 
 // ---- the copy engine: boxes of a tensor map, zeros beyond its extents, nothing stored there ----
@@ -113,7 +116,7 @@ __device__ __forceinline__ void barrier_arrive_in(uint32_t barrier, uint32_t ran
         "{\n"
         ".reg .b32 there;\n"
         "mapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
         "}" ::"r"(barrier),
         "r"(rank)
         : "memory");
@@ -126,6 +129,16 @@ __device__ __forceinline__ void copy_box_to_all(uint32_t to, const TensorMap* ma
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
         "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(blocks)
+        : "memory");
+}
+
+// The same for a box of three dimensions.
+__device__ __forceinline__ void copy_boxes_to_all(uint32_t to, const TensorMap* map, uint32_t barrier, int x,
+                                                  int y, int z, uint16_t blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks)
         : "memory");
 }
 
@@ -155,13 +168,16 @@ __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t
 
 // ---- wgmma ----
 
-// A matrix in shared memory, swizzled over 128 bytes, base a multiple of 1,024 bytes plus a step along k.
-// K-major: rows of 64 elements of k, eight rows to 1,024 bytes; stride leads to the next eight rows.
-// MN-major: rows of 64 elements of m or n; stride leads to the next eight k, leading to the next 64 elements.
+// A matrix in shared memory, swizzled over SPAN bytes; the swizzle's period is eight rows of SPAN bytes.
+// K-major: rows of SPAN bytes along k; stride leads to the next eight rows.
+// MN-major: rows of SPAN bytes along m or n; stride leads to the next eight k, leading to the next SPAN
+// bytes.
+template <int SPAN = 128>
 __device__ __forceinline__ uint64_t matrix_descriptor(uint32_t address, uint32_t leading, uint32_t stride) {
-    constexpr uint64_t SWIZZLE_128 = 1ull << 62;
-    return SWIZZLE_128 | static_cast<uint64_t>(stride >> 4) << 32 |
-           static_cast<uint64_t>(leading >> 4) << 16 | (address & 0x3FFFF) >> 4;
+    static_assert(SPAN == 128 || SPAN == 64, "other swizzles are not used");
+    constexpr uint64_t MODE = SPAN == 128 ? 1 : 2;
+    return MODE << 62 | static_cast<uint64_t>(stride >> 4) << 32 | static_cast<uint64_t>(leading >> 4) << 16 |
+           (address & 0x3FFFF) >> 4;
 }
 
 __device__ __forceinline__ void wgmma_fence() {

@@ -28,8 +28,8 @@ from kernel.contract import (
 FOLDER = Path(__file__).parent
 OUTPUTS = ("float16", "float32")
 SWIZZLE_SPAN = 128
-"""Bytes of a row of a stage, which is the span of the shared-memory swizzle."""
-BOX_LIMIT = 16
+"""Bytes that the widest shared-memory swizzle spans."""
+MAP_ALIGNMENT = 16
 """Bytes: bases and row pitches of a tensor map are multiples of this."""
 PITCH_LIMIT = 2**40
 """Bytes: row pitches of a tensor map are below this."""
@@ -162,17 +162,32 @@ H0 = MmaSyncKernel(
 
 @dataclass(frozen=True, kw_only=True)
 class WgmmaKernel(TensorKernel):
-    """Persistent blocks fed by the copy engine; what a tensor map cannot describe goes to ``fallback``."""
+    """Persistent blocks fed by the copy engine; what its tensor maps cannot describe goes to a fallback."""
 
     instruction: str = "wgmma"
-    fallback: MmaSyncKernel = H0
+    fallbacks: tuple[TensorKernel, ...] = (H0,)
+    """Kernels of ours that are asked, in order, where this one's tensor maps fail; the last refuses nothing."""
+    halves: int = 1
+    """m64 parts that one warpgroup multiplies."""
+    has_producer: bool = True
+    """True where a warpgroup of its own does the loading."""
     store_bytes: int = 2 * 64 * SWIZZLE_SPAN
     """Bytes of shared memory through which each warpgroup stores its part of C, in buffers of 64 rows."""
 
     @property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
-        return self.tile.BLOCK_M // self.tile.MMA_M
+        return self.tile.BLOCK_M // (self.tile.MMA_M * self.halves)
+
+    @property
+    def b_columns(self) -> int:
+        """Columns in one swizzle span of row-major B: 64, or 32 where 64 do not divide the tile."""
+        return math.gcd(SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], self.tile.BLOCK_N)
+
+    @property
+    def b_is_three_dimensional(self) -> bool:
+        """True where one copy brings all spans of row-major B: {column in span, k, span}."""
+        return self.b_columns * ITEMSIZE[self.dtype_in] < SWIZZLE_SPAN
 
     def beyond_tensor_maps(self, problem: Problem) -> str | None:
         """Why the operands cannot be described by tensor maps, or None if they can."""
@@ -182,23 +197,30 @@ class WgmmaKernel(TensorKernel):
             ("B", problem.align_b, problem.ldb * size_in),
             ("C", problem.align_c, problem.ldc * size_out),
         ):
-            if align % BOX_LIMIT:
-                return f"{name}'s base is a multiple of {align} bytes only; a tensor map needs {BOX_LIMIT}"
-            if pitch % BOX_LIMIT:
-                return f"{name}'s pitch is {pitch} bytes; a tensor map needs a multiple of {BOX_LIMIT}"
+            if align % MAP_ALIGNMENT:
+                return f"{name}'s base is a multiple of {align} bytes only; a tensor map needs {MAP_ALIGNMENT}"
+            if pitch % MAP_ALIGNMENT:
+                return f"{name}'s pitch is {pitch} bytes; a tensor map needs a multiple of {MAP_ALIGNMENT}"
             if pitch >= PITCH_LIMIT:
                 return f"{name}'s pitch is {pitch} bytes; a tensor map needs less than {PITCH_LIMIT}"
+        if problem.layout[1] == "r" and self.b_is_three_dimensional and problem.n % self.b_columns:
+            return f"n = {problem.n}; {self.name} copies row-major B in whole spans of {self.b_columns} columns"
         return None
 
+    def runner(self, problem: Problem) -> TensorKernel:
+        """The kernel that runs the problem: this one, or the first fallback that can."""
+        for kernel in (self, *self.fallbacks):
+            if not (isinstance(kernel, WgmmaKernel) and kernel.beyond_tensor_maps(problem)):
+                return kernel
+        return self.fallbacks[-1]
+
     def rejects(self, problem: Problem) -> str | None:
-        if self.beyond_tensor_maps(problem):
-            return self.fallback.rejects(problem)
-        return super().rejects(problem)
+        runner = self.runner(problem)
+        return super().rejects(problem) if runner is self else runner.rejects(problem)
 
     def variant(self, problem: Problem) -> str:
-        if self.beyond_tensor_maps(problem):
-            return f"{self.fallback.name}.{self.fallback.variant(problem)}"
-        return "tma"
+        runner = self.runner(problem)
+        return "tma" if runner is self else f"{runner.name}.{runner.variant(problem)}"
 
     def unit(self, layout: str, dtype_out: str) -> Unit:
         columns, buffers = self.store_columns(dtype_out), self.store_buffers(dtype_out)
@@ -213,8 +235,8 @@ class WgmmaKernel(TensorKernel):
         return self.store_bytes // (self.tile.MMA_M * self.store_columns(dtype_out) * ITEMSIZE[dtype_out])
 
     def units(self) -> tuple[Unit, ...]:
-        own = tuple(self.unit(layout, out) for layout in self.layouts for out in OUTPUTS)
-        return (*own, *self.fallback.units())
+        own = [self.unit(layout, out) for layout in self.layouts for out in OUTPUTS]
+        return tuple(dict.fromkeys([*own, *(unit for kernel in self.fallbacks for unit in kernel.units())]))
 
     @property
     def dynamic_smem(self) -> int:
@@ -224,13 +246,14 @@ class WgmmaKernel(TensorKernel):
         return 1024 + tile.NUM_STAGES * stage + self.consumers * self.store_bytes + 2 * 8 * tile.NUM_STAGES
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        if self.beyond_tensor_maps(problem):
-            return self.fallback.launches(problem)
+        runner = self.runner(problem)
+        if runner is not self:
+            return runner.launches(problem)
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out),
             entry=self.name,
             grid=(min(self.tiles(problem), SM_COUNT), 1, 1),
-            block=((1 + self.consumers) * 128, 1, 1),
+            block=((self.consumers + self.has_producer) * 128, 1, 1),
             dynamic_smem=self.dynamic_smem,
             cluster=(max(self.tile.CLUSTER_M, 1), 1, 1),
         )
@@ -239,32 +262,43 @@ class WgmmaKernel(TensorKernel):
     def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
         """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
         m, n, k, tile = problem.m, problem.n, problem.k, self.tile
-        span, size_out = SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], ITEMSIZE[problem.dtype_out]
-        share = tile.BLOCK_N // max(tile.CLUSTER_M, 1)
-        b_shape, b_box = ((k, n), (span, share)) if problem.layout[1] == "c" else ((n, k), (span, tile.BLOCK_K))
-        for address, dtype, shape, pitch, box in (
-            (pointers.a, self.dtype_in, (k, m), problem.lda, (span, tile.BLOCK_M)),
-            (pointers.b, self.dtype_in, b_shape, problem.ldb, b_box),
-            (pointers.c, problem.dtype_out, (n, m), problem.ldc, (SWIZZLE_SPAN // size_out, tile.MMA_M)),
-        ):
-            yield TensorMap(
-                address=address,
-                dtype=dtype,
-                shape=shape,
-                strides=(pitch * ITEMSIZE[dtype],),
-                box=box,
-                element_strides=(1, 1),
-                swizzle=SWIZZLE_SPAN,
-                l2_promotion=128,
-            )
+        share = max(tile.CLUSTER_M, 1)  # each block of a cluster loads one share of B
+        span, columns = SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], self.b_columns
+        store_box = (self.store_columns(problem.dtype_out), tile.MMA_M)
+        yield _tensor_map(pointers.a, self.dtype_in, (k, m), (problem.lda,), (span, tile.BLOCK_M))
+        if problem.layout[1] == "c":
+            yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, tile.BLOCK_N // share))
+        elif self.b_is_three_dimensional:
+            box = (columns, tile.BLOCK_K // share, tile.BLOCK_N // columns)
+            yield _tensor_map(pointers.b, self.dtype_in, (columns, k, n // columns), (problem.ldb, columns), box)
+        else:
+            yield _tensor_map(pointers.b, self.dtype_in, (n, k), (problem.ldb,), (columns, tile.BLOCK_K))
+        yield _tensor_map(pointers.c, problem.dtype_out, (n, m), (problem.ldc,), store_box)
 
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
-        if self.beyond_tensor_maps(problem):
-            return self.fallback.pack(problem, pointers)
+        runner = self.runner(problem)
+        if runner is not self:
+            return runner.pack(problem, pointers)
         maps = tuple(Argument(data=bytes(128), tensor_maps=((0, record),)) for record in self.maps(problem, pointers))
         c = Argument(data=struct.pack("<Q", pointers.c))
         pitch = Argument(data=struct.pack("<q", problem.ldc))
         return ((*maps, c, *_extents(problem), pitch, *_scalars(problem)),)
+
+
+def _tensor_map(
+    address: int, dtype: str, shape: tuple[int, ...], pitches: tuple[int, ...], box: tuple[int, ...]
+) -> TensorMap:
+    """A map whose box rows fill one swizzle span; pitches in elements."""
+    return TensorMap(
+        address=address,
+        dtype=dtype,
+        shape=shape,
+        strides=tuple(pitch * ITEMSIZE[dtype] for pitch in pitches),
+        box=box,
+        element_strides=(1,) * len(shape),
+        swizzle=box[0] * ITEMSIZE[dtype],
+        l2_promotion=128,
+    )
 
 
 H1 = WgmmaKernel(
@@ -299,7 +333,29 @@ H2 = WgmmaKernel(
     summary="clusters of two blocks share B by multicast; every other tile walks k backwards",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2)
+H3 = WgmmaKernel(
+    name="h3_wide_tile",
+    tile=Tile(
+        BLOCK_M=256,
+        BLOCK_N=224,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=224,
+        MMA_K=16,
+        NUM_STAGES=3,
+        CLUSTER_M=2,
+        CLUSTER_N=1,
+    ),
+    fallbacks=(H2, H0),
+    halves=2,
+    has_producer=False,
+    group_m=8,
+    store_bytes=5 * 64 * 64,
+    swizzle="128 and 64 bytes",
+    summary="256 x 224 tiles in two warpgroups of 224 accumulators a thread; a consumer's thread loads",
+)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3)
 
 
 def get(name: str) -> TensorKernel | None:

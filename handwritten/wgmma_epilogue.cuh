@@ -21,14 +21,20 @@ struct Destination {
     float beta;
 };
 
-// The map's swizzle: eight rows' chunks of 16 bytes at one column fall into all 32 banks once.
-__device__ __forceinline__ uint32_t store_offset(int row, int chunk) {
-    const int turned = STORE_ROW_BYTES == 128 ? chunk ^ (row & 7) : chunk ^ (row / 2 & 3);
-    return row * STORE_ROW_BYTES + turned * 16;
+// Where a thread writes its first elements in a store buffer under the map's swizzle, which lets eight rows'
+// 16-byte chunks at one column fall into all 32 banks once. Buffers start at multiples of the swizzle's
+// period, so what belongs two chunks further right lies at this address ^ 32, and further buffers are a
+// constant away.
+__device__ __forceinline__ uint32_t store_address(uint32_t buffer, int warp, int lane) {
+    const int row = warp * 16 + (OUT_BYTES == 2 ? lane % 16 : lane / 4);
+    const int chunk = OUT_BYTES == 2 ? lane / 16 : lane % 4 / 2;
+    const int turned = chunk ^ (STORE_ROW_BYTES == 128 ? row & 7 : row / 2 & 3);
+    return buffer + row * STORE_ROW_BYTES + turned * 16 + (OUT_BYTES == 2 ? 0 : lane % 2 * 8);
 }
 
-// STORE_COLS columns of the warpgroup's accumulators (layout: see Wgmma) into one store buffer.
-__device__ __forceinline__ void stage_columns(uint32_t buffer, const float* d, int warp, int lane) {
+// STORE_COLS columns of the warpgroup's accumulators (layout: see Wgmma) into the store buffer offset bytes
+// on.
+__device__ __forceinline__ void stage_columns(uint32_t first, int offset, const float* d) {
     if constexpr (OUT_BYTES == 2) {
 #pragma unroll
         for (int j = 0; j < STORE_COLS / 16; ++j) {
@@ -38,76 +44,71 @@ __device__ __forceinline__ void stage_columns(uint32_t buffer, const float* d, i
                 const __half2 pair = __floats2half2_rn(d[j * 8 + i * 2], d[j * 8 + i * 2 + 1]);
                 packed[i] = reinterpret_cast<const uint32_t&>(pair);
             }
-            store_matrices(buffer + store_offset(warp * 16 + lane % 16, j * 2 + lane / 16), packed[0],
-                           packed[1], packed[2], packed[3]);
+            store_matrices((first ^ j * 32) + offset, packed[0], packed[1], packed[2], packed[3]);
         }
     } else {
 #pragma unroll
         for (int j = 0; j < STORE_COLS / 8; ++j) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const int row = warp * 16 + half * 8 + lane / 4, chunk = j * 2 + lane % 4 / 2;
-                asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(buffer + store_offset(row, chunk) +
-                                                                      lane % 2 * 8),
-                             "f"(d[j * 4 + half * 2]), "f"(d[j * 4 + half * 2 + 1])
+                const uint32_t to = (first ^ j * 32) + offset + half * 8 * STORE_ROW_BYTES;
+                asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(d[j * 4 + half * 2]),
+                             "f"(d[j * 4 + half * 2 + 1])
                              : "memory");
             }
         }
     }
 }
 
-// Adds beta * C to STORE_COLS columns of accumulators, for elements that exist.
-__device__ __forceinline__ void add_old(float* d, const Destination& to, int row, int col, int warp,
-                                        int lane) {
+// d += beta * C for the elements of these 64 rows that exist; pairs are aligned, since C has a tensor map.
+template <int COUNT>
+__device__ __forceinline__ void add_old(float (&d)[COUNT], const Destination& to, int row, int col) {
+    const int thread = threadIdx.x % 128;
+    const int c_row = row + thread / 32 * 16 + thread % 32 / 4, c_col = col + thread % 4 * 2;
+    const Out* c[2] = {to.c + c_row * to.ldc + c_col, to.c + (c_row + 8) * to.ldc + c_col};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int c_row = row + warp * 16 + half * 8 + lane / 4;
-        if (c_row >= to.m) continue;
-        const Out* c = to.c + c_row * to.ldc;
+    for (int j = 0; j < COUNT / 4; ++j) {
 #pragma unroll
-        for (int j = 0; j < STORE_COLS / 8; ++j) {
-            const int c_col = col + j * 8 + lane % 4 * 2;
-            if (c_col >= to.n) continue;
-            const float2 old = read_pair(c + c_col, true, c_col + 1 < to.n);
-            d[j * 4 + half * 2] += to.beta * old.x;
-            d[j * 4 + half * 2 + 1] += to.beta * old.y;
+        for (int half = 0; half < 2; ++half) {
+            if (c_row + half * 8 < to.m && c_col + j * 8 < to.n) {
+                const float2 old = read_pair(c[half] + j * 8, true, c_col + j * 8 + 1 < to.n);
+                d[j * 4 + half * 2] += to.beta * old.x;
+                d[j * 4 + half * 2 + 1] += to.beta * old.y;
+            }
         }
     }
 }
 
-// C[row : row + 64, col : col + 2 * COUNT] = alpha * d + beta * C, by the 128 threads that share named
-// barrier id. FIRST numbers the call's first box among those that the tile has stored; a tile starts at 0 on
-// empty buffers.
+// C[row : row + 64, col : col + 2 * COUNT] = alpha * d + beta * C, by one warpgroup; buffers are its own.
+// FIRST numbers the call's first box among those that the tile has stored; a tile starts at 0 on empty
+// buffers.
 template <int FIRST, int COUNT>
 __device__ __forceinline__ void store_rows(float (&d)[COUNT], const Destination& to, int row, int col,
-                                           uint32_t buffers, int id) {
+                                           uint32_t buffers) {
     static_assert(COUNT % (STORE_COLS / 2) == 0, "boxes cover the tile");
-    const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) d[i] *= to.alpha;
+    if (to.beta != 0.0f) add_old(d, to, row, col);
+    const int thread = threadIdx.x % 128;
+    const int id = 1 + threadIdx.x / 128;  // of the warpgroup's barrier; 0 belongs to __syncthreads
+    const uint32_t first = store_address(buffers, thread / 32, thread % 32);
 #pragma unroll
     for (int i = 0; i < COUNT / (STORE_COLS / 2); ++i) {
-        float* columns = d + i * (STORE_COLS / 2);
-        const int first_col = col + i * STORE_COLS, box = FIRST + i;
-        const uint32_t buffer = buffers + box % STORE_BUFFERS * STORE_BYTES;
-#pragma unroll
-        for (int j = 0; j < STORE_COLS / 2; ++j) columns[j] *= to.alpha;
-        if (to.beta != 0.0f) add_old(columns, to, row, first_col, warp, lane);
-
-        if (box == 0 || box >= STORE_BUFFERS) {
-            // The copy engine has read what was in this buffer.
-            if (thread == 0) {
-                if (box == 0) {
-                    wait_boxes_read<0>();
-                } else {
-                    wait_boxes_read<STORE_BUFFERS - 1>();
-                }
-            }
+        const int box = FIRST + i, box_col = col + i * STORE_COLS;
+        const int offset = box % STORE_BUFFERS * STORE_BYTES;
+        // The copy engine has to have read what was in this buffer.
+        if (box == 0) {
+            if (thread == 0) wait_boxes_read<0>();
+            sync_warpgroup(id);
+        } else if (box >= STORE_BUFFERS) {
+            if (thread == 0) wait_boxes_read<STORE_BUFFERS - 1>();
             sync_warpgroup(id);
         }
-        stage_columns(buffer, columns, warp, lane);
+        stage_columns(first, offset, d + i * (STORE_COLS / 2));
         fence_to_async();
         sync_warpgroup(id);
         if (thread == 0) {
-            if (row < to.m && first_col < to.n) copy_box_out(to.map, buffer, first_col, row);
+            if (row < to.m && box_col < to.n) copy_box_out(to.map, buffers + offset, box_col, row);
             commit_boxes();  // empty where nothing was stored, so that the waits count boxes
         }
     }
