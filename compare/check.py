@@ -151,11 +151,13 @@ class CpuExecutor:
         return f"{contender.family} runs on a GPU only"
 
     def run(self, contender: Contender, problem: Problem, buffers: Buffers) -> str:
-        from kernel import machine
+        from kernel.machine.gemm import run_kernel
 
         if not isinstance(contender, KernelContender):
             raise NoDeviceError(f"{contender.name} runs on a GPU only; check kernels from a catalog here")
-        machine.run_kernel(contender.kernel, problem, buffers.a, buffers.b, buffers.c)
+        before = buffers.c if problem.beta != 0.0 else None
+        # The machine lays operands out itself, pitches and base alignment included, and watches what surrounds them.
+        buffers.c[...] = run_kernel(contender.kernel, problem, buffers.a, buffers.b, before)
         return contender.variant(problem)
 
 
@@ -245,7 +247,7 @@ def _one_round(
     except RejectedError as error:
         return dataclasses.replace(base, skipped_because=str(error))
     except (LaunchError, MachineFault) as error:
-        return dataclasses.replace(base, ok=False, reason=str(error))
+        return dataclasses.replace(base, ok=False, reason=str(error).partition("\n")[0])
     except CheckError as error:
         return dataclasses.replace(base, ok=False, reason=str(error), fatal=True)
     verdict = dataclasses.replace(

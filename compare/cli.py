@@ -189,6 +189,57 @@ def inspect(
 
 
 @app.command()
+def peaks(
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="A device by the name its driver reports, instead of this one.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Datasheet peak, peak at the observed clock, measured ceiling and roofline crossover, each with its formula.
+
+    On a GPU the ceilings are measured; without one they come from the recorded run, labelled as recorded.
+
+    \b
+    Examples:
+      gemm-tracks peaks
+      gemm-tracks peaks --gpu 'NVIDIA H200'
+    """
+    from compare.peak_report import run_peaks
+
+    run_peaks(gpu, as_json=as_json)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a name below results/<gpu>/.")],
+    after: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run to compare with it; 'latest' is the recorded one.")
+    ],
+    threshold: Annotated[
+        float, typer.Option("--threshold", help="Smallest change in time that counts, as a fraction.")
+    ] = 0.02,
+    as_json: AsJson = False,
+) -> None:
+    """Noise-aware comparison of two recorded runs. Exit status 1 where something got slower or broke.
+
+    \b
+    Example:
+      gemm-tracks diff latest build/run
+    """
+    from compare.console import print_json
+    from compare.diff import diff_runs
+
+    found = diff_runs(before, after, threshold)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    if found.exit_status:
+        raise typer.Exit(found.exit_status)
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """What this machine can do: driver, toolkit, packages, g++; the first failing check and its cure.
 

@@ -14,6 +14,7 @@ from compare.contenders import Contender, KernelContender
 from kernel.contract import TRACKS, Problem
 
 if TYPE_CHECKING:
+    from compare.ceilings import Ceiling
     from compare.check import Executor
     from compare.shapes import Shape
     from compare.timing import Bench
@@ -67,6 +68,9 @@ class Site(Protocol):
     bench: Bench
     executor: Executor
 
+    def ceilings(self) -> list[Ceiling]:
+        """How fast each instruction runs there when nothing is in its way, in both windows."""
+
 
 class GpuSite:
     """The current CUDA device.
@@ -81,3 +85,8 @@ class GpuSite:
 
         self.executor: Executor = GpuExecutor()
         self.bench: Bench = GpuBench()
+
+    def ceilings(self) -> list[Ceiling]:
+        from compare.ceilings import measure_ceilings
+
+        return measure_ceilings(self.bench)

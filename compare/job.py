@@ -21,6 +21,7 @@ from kernel.contract import Artifact
 from kernel.errors import BuildError, CheckError, MissingToolError, NoDeviceError, UsageError
 
 if TYPE_CHECKING:
+    from compare.ceilings import Ceiling
     from compare.measure import Measurement, Settings
     from compare.shapes import Shape
 
@@ -29,6 +30,8 @@ RECORD_EVERYTHING_AT = 4096
 """The cube at which ``--record`` times every contender of the default set in both windows."""
 RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
 """Further cubes of ``--record``."""
+CEILINGS = "ceilings"
+"""Name of the shard that holds them."""
 LIBRARIES_ONLY_FROM = 16384
 """From this cube up ``--record`` times libraries, dispatchers, defaults, and each family's best so far."""
 
@@ -171,6 +174,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
     complete = measure(request, chosen, built, writer, GpuSite())
     rows = with_sgemm_ratio(writer.rows)
+    writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
     writer.finish(complete=complete, rows=rows)
     if as_json:
         print_json(
@@ -279,6 +283,7 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     from compare.measure import estimate_s
 
     check_baseline(site.executor, chosen)
+    ceilings = ceilings_of(writer, site)
     planned = parts(request, chosen, writer.rows)
     todo = [part for part in planned if part.group.name not in writer.finished]
     costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
@@ -296,7 +301,7 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
                 def tell(fraction: float, text: str, base: float = done, name: str = name) -> None:
                     advance(base + fraction * costs[name], f"{name}: {text}")
 
-                rows, samples = run_part(part, built, site, writer, tell)
+                rows, samples = run_part(part, built, site, writer, ceilings, tell)
                 writer.add(name, rows, samples)
                 done += costs[name]
     except KeyboardInterrupt:
@@ -304,14 +309,32 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     return True
 
 
+def ceilings_of(writer: runs.RunWriter, site: Site) -> list[Ceiling]:
+    """The run's ceilings: those it has, else measured now and kept in its provenance."""
+    from compare.ceilings import Ceiling
+
+    kept = writer.samples_of(CEILINGS)
+    if CEILINGS not in writer.finished:
+        found = site.ceilings()
+        kept = [dataclasses.asdict(one) for one in found]
+        writer.add(CEILINGS, (), kept)
+    return [Ceiling(**{**one, "throttle": None if one["throttle"] is None else tuple(one["throttle"])}) for one in kept]
+
+
 def run_part(
-    part: Part, built: Built, site: Site, writer: runs.RunWriter, tell: Callable[[float, str], None]
+    part: Part,
+    built: Built,
+    site: Site,
+    writer: runs.RunWriter,
+    ceilings: Sequence[Ceiling],
+    tell: Callable[[float, str], None],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Check every contender of a group, time those that passed; (rows, samples).
 
     Raises:
         CheckError: a GPU fault; the contender at fault is written down, so that resuming leaves it out.
     """
+    from compare.ceilings import ceiling_of
     from compare.check import check_contender
     from compare.measure import Progress, measure_group
     from compare.operand_sets import OperandSets
@@ -352,8 +375,13 @@ def run_part(
         passed, group.problem, operands, part.settings, show,
         bench=site.bench, reverify=operands.reverify,
     )  # fmt: skip
+    facts = site.bench.facts
     by_name = {contender.name: contender for contender in passed}
-    rows += [measured_row(by_name[one.name], group, built, verdicts[one.name], one, site.bench.facts) for one in found]
+    for one in found:
+        contender = by_name[one.name]
+        ceiling = ceiling_of(ceilings, group.track, contender.instruction, one.window, facts.compute_capability)
+        rate = ceiling.tflops if ceiling else None
+        rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}
     rows.sort(key=lambda row: order[row["name"]])
     return rows, [one.samples() for one in found if one.seconds]

@@ -65,9 +65,17 @@ def results_root() -> Path:
 
 
 def latest(gpu: str = RECORDED_GPU) -> Path | None:
-    """Folder of the newest complete recorded run on a GPU, or None where there is none yet."""
-    link = results_root() / gpu / LATEST
-    return link.resolve() if (link / RUN_FILE).is_file() else None
+    """Folder of the newest complete recorded run on a GPU, or None where there is none yet.
+
+    An installed package has lost the link; the newest complete run by name then takes its place.
+    """
+    root = results_root() / gpu
+    if (root / LATEST / RUN_FILE).is_file():
+        return (root / LATEST).resolve()
+    for run in sorted(root.glob(f"*/{RUN_FILE}"), reverse=True):
+        if json.loads(run.read_text(encoding="utf-8")).get("complete"):
+            return run.parent.resolve()
+    return None
 
 
 def locate(run: str | Path) -> Path:
@@ -77,6 +85,8 @@ def locate(run: str | Path) -> Path:
         RunFileError: there is no run.json there; the text lists where it was looked for.
     """
     text = str(run)
+    if text == LATEST and (newest := latest()) is not None:
+        return newest
     candidates = [Path(run).expanduser(), results_root() / text, results_root() / RECORDED_GPU / text]
     for folder in candidates:
         if (folder / RUN_FILE).is_file():
@@ -209,6 +219,10 @@ class RunWriter:
         """Rows of every finished shard, in the order in which shards were added."""
         return [row for shard in self._shards.values() for row in shard["rows"]]
 
+    def samples_of(self, shard: str) -> list[dict[str, Any]]:
+        """What a finished shard holds beside rows; empty where it is not finished."""
+        return list(self._shards.get(shard, {"samples": ()})["samples"])
+
     def add(self, shard: str, rows: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]] = ()) -> None:
         """Record a finished shard: its rows, and for each set of samples a mapping that names its row."""
         entry = {"shard": shard, "rows": [dict(row) for row in rows], "samples": [dict(s) for s in samples]}
@@ -221,7 +235,7 @@ class RunWriter:
         ``rows`` replaces the shards' own, with columns filled in that need more than one shard.
         """
         table = self.rows if rows is None else rows
-        samples = [entry for shard in self._shards.values() for entry in shard["samples"]]
+        samples = [entry for shard in self._shards.values() if shard["rows"] for entry in shard["samples"]]
         run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
         _replace(self.folder / ROWS_FILE, format_rows(table).encode())
         # A fixed time stamp keeps the archive the same for the same samples.

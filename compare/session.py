@@ -58,15 +58,16 @@ def write_bundle() -> Path:
     Raises:
         BuildError, MissingToolError: something of it cannot be built here.
     """
+    from compare import ceilings
     from compare.building import units_of
     from compare.contenders import KernelContender, contenders
-    from compare.timing import probe_unit
+    from compare.sanitize import planted_unit
     from cutlass_ref.catalog import CutlassKernel, bundle_files
     from kernel import build
 
     known = (contender for contender in contenders() if isinstance(contender, KernelContender))
     chosen = [contender for contender in known if contender.in_default_set or contender.family == "handwritten"]
-    units = [*units_of(chosen), probe_unit("sm_90a")]
+    units = [*units_of(chosen), *ceilings.units("sm_90a"), planted_unit("sm_90a")]
     emitted = [c.kernel for c in chosen if isinstance(c.kernel, CutlassKernel)]
     folder = build.write_bundle(units, runs.repository() / BUNDLE, bundle_files(emitted))
     (folder / runs.REVISION_FILE).write_text(runs.revision() + "\n", encoding="utf-8")

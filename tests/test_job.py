@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from compare import job, report, runs
+from compare.ceilings import Ceiling
 from compare.contenders import Contender
 from compare.driver import Device, Driver
 from compare.groups import groups
@@ -106,6 +107,12 @@ class HostSite:
     def __init__(self):
         self.bench, self.executor = SimulatedBench(), HostExecutor()
 
+    def ceilings(self):
+        return [
+            Ceiling(track="fp32_simt", instruction="ffma", window="burst", tflops=50.0, throttle=()),
+            Ceiling(track="fp16_tensor", instruction="wgmma", window="burst", tflops=800.0),
+        ]
+
 
 def fp32(name, seconds, family="handwritten", **more):
     tile = Tile(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16)
@@ -160,6 +167,9 @@ def test_rows_carry_checks_times_and_ratios(run):
     assert row["tflops"] == pytest.approx(2 * 64 * 48 * 32 / row["time_us"] * 1e-6)
     assert row["pct_track_peak"] == pytest.approx(100 * row["tflops"] / 66.9)
     assert row["pct_fp16_peak"] == pytest.approx(100 * row["tflops"] / 989.4)
+    assert row["ceiling_tflops"] == 50.0
+    assert row["pct_ceiling"] == pytest.approx(2 * row["tflops"])
+    assert found["cublas_fp16"]["ceiling_tflops"] == 800.0
     assert row["kernel_name"] == "v2_kernel"
     assert (row["m"], row["n"], row["k"], row["layout"], row["variant"]) == (64, 48, 32, "rr", "vec4")
     assert found["cublas_fp16"]["x_cublas_sgemm"] == pytest.approx(10, rel=0.02)

@@ -141,6 +141,9 @@ def test_only_complete_runs_move_latest(root):
     newer.finish(complete=True)
     runs.make_latest(newer.folder)
     assert runs.latest() == newer.folder.resolve()
+    link.unlink()  # as in an installed package
+    assert runs.latest() == newer.folder.resolve()
+    assert runs.locate("latest") == newer.folder.resolve()
 
 
 def test_an_unfinished_record_run_of_this_revision_is_taken_up_again(root):

@@ -42,9 +42,9 @@ enum Kind : i32 {
   GLOBAL_BOUNDS = 1, GLOBAL_MISALIGNED, GLOBAL_UNINITIALISED, GLOBAL_READ_ONLY, SHARED_BOUNDS, SHARED_MISALIGNED,
   SHARED_UNINITIALISED, RACE_READ_AFTER_WRITE, RACE_WRITE_AFTER_READ, RACE_WRITE_AFTER_WRITE, BARRIER_DIVERGENT,
   BARRIER_STUCK, ASYNC_READ_EARLY, ASYNC_OVERWRITTEN, UNSUPPORTED, LOCAL_BOUNDS, TRAP, ENDLESS, WARP_SYNC_STUCK,
-  PARAM_BOUNDS, SHUFFLE_INACTIVE, BARRIER_EXITED, GENERIC_ADDRESS,
+  PARAM_BOUNDS, SHUFFLE_INACTIVE, BARRIER_EXITED, UNINITIALISED_STORED, UNINITIALISED_ADDRESS, UNINITIALISED_BRANCH,
 };
-enum Check : u32 { CHECK_RACES = 1, CHECK_INIT = 2, COUNT = 4 };
+enum Check : u32 { CHECK_RACES = 1, CHECK_INIT = 2, COUNT = 4, STRICT_INIT = 8 };
 
 struct Ins {
   u16 op;
@@ -106,6 +106,8 @@ struct Result {
   i64 instructions;
   i64 unread_async;  // bytes that cp.async brought and nobody read
   i32 unread_async_ins;
+  i64 blank_reads;       // shared bytes read before anybody wrote them
+  i32 blank_reads_ins;
   i32 blocks_run;
 };
 
@@ -192,7 +194,8 @@ struct Reader {
   i32 ins;
   u8 lane;
 };
-enum : u8 { BLANK = 0, READY = 1, PENDING = 2 };
+// BLANK was never written; UNDEFINED was written with a value that comes from such memory.
+enum : u8 { BLANK = 0, READY = 1, PENDING = 2, UNDEFINED = 3 };
 struct Granule {
   u32 wclock = 0, readers = 0;
   i32 wins = -1;
@@ -217,6 +220,12 @@ struct Warp {
   i32 committed[32];
   std::vector<u8> local;
   bool reported_exit;
+  // Which lanes of each register hold a value that comes from memory nobody wrote; looked at only once
+  // there is one. The first read that brought one in is kept for the message.
+  bool tainted;
+  std::vector<u32> taint;
+  i32 taint_ins;
+  u64 taint_address;
 };
 struct Barrier {
   int arrived = 0, expected = 0;
@@ -301,6 +310,8 @@ struct Machine {
       W.state = RUNS;
       W.carry = 0;
       W.reported_exit = false;
+      W.tainted = false;
+      W.taint.clear();
       memset(W.clock, 0, sizeof W.clock);
       W.clock[w] = 1;
       memset(W.committed, 0, sizeof W.committed);
@@ -329,15 +340,22 @@ struct Machine {
     int o = other >> 5;
     return o == W.index ? clock < W.clock[o] : W.clock[o] >= clock;
   }
-  inline void check_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins) {
+  // Checks and notes a read; true where some of it was never written.
+  inline bool check_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins) {
     int thread = 32 * W.index + lane;
+    bool blank = false;
     for (u32 g = off >> shift; g <= (off + bytes - 1) >> shift; g++) {
       Granule& G = b.granules[g];
       if (__builtin_expect(G.state != READY, 0)) {
         u64 where = ((u64)g << shift) + SHARED_ORIGIN;
-        if (G.state == PENDING) fault(b, ASYNC_READ_EARLY, ins, thread, where, bytes, G.wins, G.wthread);
-        else if (init) fault(b, SHARED_UNINITIALISED, ins, thread, where, bytes);
-      } else if (races && !ordered(b, W, thread, G.wthread, G.wclock)) {
+        if (G.state == PENDING) {
+          fault(b, ASYNC_READ_EARLY, ins, thread, where, bytes, G.wins, G.wthread);
+        } else {
+          blank = init;
+          if (G.state == BLANK) note_blank(b, ins, thread, where, bytes);
+        }
+      }
+      if (G.state != PENDING && races && !ordered(b, W, thread, G.wthread, G.wclock)) {
         fault(b, RACE_READ_AFTER_WRITE, ins, thread, ((u64)g << shift) + SHARED_ORIGIN, bytes, G.wins, G.wthread);
       }
       Reader& R = b.readers[(size_t)g * b.n_warps + W.index];
@@ -349,7 +367,35 @@ struct Machine {
       }
       G.readers |= 1u << W.index;
     }
+    return blank;
   }
+  void note_blank(Block& b, i32 ins, int thread, u64 where, u32 bytes) {
+    if (!init) return;
+    if (L.checks & STRICT_INIT) fault(b, SHARED_UNINITIALISED, ins, thread, where, bytes);
+    out.blank_reads += 1 << shift;
+    if (out.blank_reads_ins < 0) out.blank_reads_ins = ins;
+  }
+  bool is_defined(const Block& b, u32 off, u32 bytes) const {
+    for (u32 g = off >> shift; g <= (off + bytes - 1) >> shift; g++)
+      if (b.granules[g].state == BLANK || b.granules[g].state == UNDEFINED) return false;
+    return true;
+  }
+  void begin_taint(Warp& W, i32 ins, u64 address) {
+    if (W.tainted) return;
+    W.tainted = true;
+    W.taint.assign(P.n_words, 0);
+    W.taint_ins = ins;
+    W.taint_address = address;
+  }
+  // Lanes of an operand that hold something undefined.
+  inline u32 taint_of(const Warp& W, i32 o) const { return W.tainted && o >= 0 ? W.taint[o] : 0; }
+  inline void set_taint(Warp& W, i32 o, u32 lanes, u32 exec) {
+    if (W.tainted && o >= 0) W.taint[o] = (W.taint[o] & ~exec) | (lanes & exec);
+  }
+  void report_taint(Block& b, Warp& W, Kind kind, i32 ins, u32 lanes, u64 address) {
+    if (lanes) fault(b, kind, ins, 32 * W.index + __builtin_ctz(lanes), address ? address : W.taint_address, 0, W.taint_ins, -1);
+  }
+  void propagate(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
   inline void check_write(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, u8 state) {
     int thread = 32 * W.index + lane;
     for (u32 g = off >> shift; g <= (off + bytes - 1) >> shift; g++) {
@@ -881,6 +927,7 @@ void Machine::run_warp(Block& b, Warp& W, i64 budget) {
       case OP_nop: break;
       case OP_goto: W.at = I.target; continue;
       case OP_bra: {
+        if (W.tainted && I.guard >= 0) report_taint(b, W, UNINITIALISED_BRANCH, ins, taint_of(W, I.guard) & W.group, 0);
         if (exec == W.group) {
           W.at = I.target;
         } else if (!exec) {
@@ -1199,6 +1246,7 @@ void Machine::run_warp(Block& b, Warp& W, i64 budget) {
       case OP_mma:
         if (!gather(W, W.live)) { if (!choose(W)) { stuck(b, W); b.executed += done; return; } continue; }
         matrix_multiply(W, I, o);
+        exec = W.group;
         break;
       case OP_poll: b.polls += 16; break;
       // ---- warp-wide
@@ -1243,6 +1291,7 @@ void Machine::run_warp(Block& b, Warp& W, i64 budget) {
         b.executed += done;
         return;
     }
+    if (__builtin_expect(W.tainted, 0)) propagate(b, W, I, ins, exec, o);
     W.at++;
   }
   b.executed += done;
@@ -1322,7 +1371,11 @@ void Machine::memory(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i
   const bool load = I.op == OP_ld;
   const u32 size = I.size, vec = I.vec, bytes = size * vec;
   u8 data[32];
-  u32 in_shared = 0, in_global = 0;
+  u32 in_shared = 0, in_global = 0, undefined[8] = {};
+  if (W.tainted) {
+    report_taint(b, W, UNINITIALISED_ADDRESS, ins, taint_of(W, o[0]) & exec, 0);
+    if (I.guard >= 0) report_taint(b, W, UNINITIALISED_BRANCH, ins, taint_of(W, I.guard) & W.group, 0);
+  }
   for (u32 m = exec; m; m &= m - 1) {
     int i = __builtin_ctz(m);
     int thread = 32 * W.index + i;
@@ -1340,13 +1393,26 @@ void Machine::memory(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i
       in_shared |= 1u << i;
       if (shared_ok(b, W, i, a, bytes, ins)) {
         u32 off = (u32)a - SHARED_ORIGIN;
-        if (load) check_read(b, W, i, off, bytes, ins);
-        else check_write(b, W, i, off, bytes, ins, READY);
+        if (load) {
+          if (__builtin_expect(check_read(b, W, i, off, bytes, ins), 0)) {
+            begin_taint(W, ins, a);
+            for (u32 k = 0; k < vec; k++)
+              if (!is_defined(b, off + k * size, size)) undefined[k] |= 1u << i;
+          }
+        } else {
+          check_write(b, W, i, off, bytes, ins, READY);
+          if (W.tainted)
+            for (u32 k = 0; k < vec; k++)
+              if (taint_of(W, o[1 + k]) >> i & 1)
+                for (u32 g = (off + k * size) >> shift; g <= (off + (k + 1) * size - 1) >> shift; g++) b.granules[g].state = UNDEFINED;
+        }
         at_memory = b.smem.data() + off;
       }
     } else if (space == GLOBAL) {
       in_global |= 1u << i;
       at_memory = global_at(b, W, i, a, bytes, ins, load, !load);
+      if (!load && W.tainted)
+        for (u32 k = 0; k < vec; k++) report_taint(b, W, UNINITIALISED_STORED, ins, taint_of(W, o[1 + k]) & 1u << i, a);
     } else if (space == LOCAL) {
       if (a % bytes || a + bytes > (u64)L.local_bytes) fault(b, LOCAL_BOUNDS, ins, thread, a, bytes);
       else at_memory = W.local.data() + (size_t)L.local_bytes * i + a;
@@ -1374,8 +1440,30 @@ void Machine::memory(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i
     }
     if (L.max_trace && at_memory && space != PARAM && space != LOCAL) trace(b, W, i, ins, space == SHARED ? a - SHARED_ORIGIN : a, bytes, !load, data);
   }
+  if (load && W.tainted)
+    for (u32 k = 0; k < vec; k++) set_taint(W, o[1 + k], undefined[k], exec);
   if (in_shared) count_shared(ins, address, in_shared, bytes, load);
   if (in_global) count_global(ins, address, in_global, bytes);
+}
+
+// What an instruction computes from something undefined is undefined. Loads and stores see to themselves.
+void Machine::propagate(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
+  switch (I.op) {
+    case OP_ld: case OP_st: case OP_atom: case OP_cp_async: case OP_ldmatrix: case OP_stmatrix: return;
+    case OP_selp: case OP_selp64: case OP_selp_pred: {
+      u32 p = *at(W, o[3]);
+      if (I.flags & NEGATE_P) p = ~p;
+      set_taint(W, o[0], (taint_of(W, o[1]) & p) | (taint_of(W, o[2]) & ~p) | taint_of(W, o[3]), exec);
+      return;
+    }
+  }
+  const int total = I.flags >> 16 & 255, targets = I.flags >> 24 & 15, first = I.flags >> 28 & 3;
+  u32 t = 0;
+  for (int k = 0; k < total; k++)
+    if (k < first || k >= first + targets) t |= taint_of(W, o[k]);
+  if (I.guard >= 0) t |= taint_of(W, I.guard), exec |= taint_of(W, I.guard) & W.group;
+  if (t && (I.op == OP_mma || I.op == OP_shfl || I.op == OP_vote || I.op == OP_redux || I.op == OP_match)) t = FULL;
+  for (int k = first; k < first + targets; k++) set_taint(W, o[k], t, exec);
 }
 
 void Machine::atomic(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
@@ -1504,6 +1592,7 @@ void Machine::matrix_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, co
   addresses(W, I, o, exec, address);
   const bool load = I.op == OP_ldmatrix;
   u16 tile[4][8][8];
+  u32 blank = 0;  // matrices of which some was never written
   u32 used = I.vec == 4 ? FULL : (1u << (8 * I.vec)) - 1;
   for (int i = 0; i < 32; i++)
     if (I.flags & ADDRESS_64 && address[i] >= SHARED_WINDOW) address[i] -= SHARED_WINDOW;
@@ -1521,7 +1610,10 @@ void Machine::matrix_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, co
     if (!shared_ok(b, W, i, address[i], 16, ins)) continue;
     u32 off = (u32)address[i] - SHARED_ORIGIN;
     if (load) {
-      check_read(b, W, i, off, 16, ins);
+      if (check_read(b, W, i, off, 16, ins)) {
+        begin_taint(W, ins, address[i]);
+        blank |= 1u << i / 8;
+      }
       memcpy(tile[i / 8][i % 8], b.smem.data() + off, 16);
     } else {
       check_write(b, W, i, off, 16, ins, READY);
@@ -1529,6 +1621,8 @@ void Machine::matrix_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, co
     }
     if (L.max_trace) trace(b, W, i, ins, off, 16, !load, (const u8*)tile[i / 8][i % 8]);
   }
+  if (load && W.tainted)
+    for (int j = 0; j < I.vec; j++) set_taint(W, o[1 + j], blank >> j & 1 ? FULL : 0, FULL);
   if (load)
     for (int j = 0; j < I.vec; j++)
       for (int i = 0; i < 32; i++) {

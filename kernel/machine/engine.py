@@ -106,6 +106,8 @@ class ResultRecord(ctypes.Structure):
         ("instructions", ctypes.c_int64),
         ("unread_async", ctypes.c_int64),
         ("unread_async_ins", ctypes.c_int32),
+        ("blank_reads", ctypes.c_int64),
+        ("blank_reads_ins", ctypes.c_int32),
         ("blocks_run", ctypes.c_int32),
     )
 

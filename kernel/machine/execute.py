@@ -42,6 +42,11 @@ class Checks:
 
     races: bool = True
     initialised: bool = True
+    """A value from shared memory that nobody wrote is a fault where it reaches global memory, an address or
+    a branch. Output memory that nobody wrote is a fault where it is read."""
+    strict: bool = False
+    """Makes the read itself of such shared memory a fault. CUTLASS's SIMT main loops read it for rows and
+    columns beyond the edge, whose results they drop."""
     counting: bool = True
 
 
@@ -148,6 +153,12 @@ def run(
     if code.contractible:
         lines = ", ".join(f"{a}+{b}" for a, b in code.contractible[:5])
         report.notes.append(f"mul.f32 and add.f32 without a rounding, which an assembler may fuse: PTX lines {lines}")
+    if result.blank_reads and not checks.strict and not any(f.kind.startswith("uninitialised") for f in found):
+        text = code.text(result.blank_reads_ins)
+        report.notes.append(
+            f"{result.blank_reads} bytes of shared memory read that were never written; no result depends on them; "
+            f"first: {text}"
+        )
     if result.unread_async:
         text = code.text(result.unread_async_ins)
         report.notes.append(f"{result.unread_async} bytes copied by cp.async were never read, first by: {text}")
@@ -202,7 +213,7 @@ def _call(
     launch_record.static_smem, launch_record.dynamic_smem = code.static_smem, launch.dynamic_smem
     launch_record.local_bytes, launch_record.param_bytes = code.local_bytes, code.parameter_bytes
     launch_record.granule = code.granule
-    launch_record.checks = checks.races | checks.initialised << 1 | checks.counting << 2
+    launch_record.checks = checks.races | checks.initialised << 1 | checks.counting << 2 | checks.strict << 3
     launch_record.params = ctypes.cast(held, ctypes.c_void_p)
     launch_record.buffers = ctypes.cast(records, ctypes.c_void_p)
     launch_record.n_buffers = len(buffers)
@@ -214,7 +225,7 @@ def _call(
     counts = np.zeros(len(code.code), COUNT)
     accesses = np.zeros(max(trace, 1), TRACE)
     result = ResultRecord(faults.ctypes.data, MAX_FAULTS, 0, counts.ctypes.data, accesses.ctypes.data)
-    result.unread_async_ins = -1
+    result.unread_async_ins = result.blank_reads_ins = -1
     status = engine().machine_run(ctypes.byref(program_record), ctypes.byref(launch_record), ctypes.byref(result))
     if status:
         raise MachineFault(f"{code.name}: the engine refused the launch (status {status})")
@@ -290,6 +301,12 @@ def _describe(code: Program, launch: Launch | Shape, buffers: list[Buffer], faul
         message = f"{who} shuffles from {other}, which does not take part"
     elif number == 22:
         message = f"barrier that not all threads reach: {who} waits, {other} has left the kernel"
+    elif number == 23:
+        message = f"{who} stores to {_where(buffers, address)} a value from shared memory never written ({other_at})"
+    elif number == 24:
+        message = f"{who} uses as an address a value from shared memory never written ({other_at})"
+    elif number == 25:
+        message = f"{who} branches on a value from shared memory never written ({other_at})"
     else:
         message = f"fault {number} by {who}"
     return Fault(

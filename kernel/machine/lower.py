@@ -159,6 +159,15 @@ class Program:
         return f"{Path(self.module.files.get(file, '')).name}:{line}" if line else ""
 
 
+_TARGETS = {
+    **dict.fromkeys(("unpack64", "unpack32", "setp"), (2, 0)),
+    **dict.fromkeys(("nop", "bra", "brx", "goto", "exit", "bar", "trap", "warp_sync", "unsupported"), (0, 0)),
+    **dict.fromkeys(("cp_commit", "cp_wait", "poll"), (0, 0)),
+    **{"mma": (4, 0), "shfl": (2, 1), "vote": (1, 1), "redux": (1, 1), "match": (1, 1), "elect": (2, 1)},
+}
+"""(operands that an engine opcode writes, index of the first); (1, 0) where it is not listed."""
+
+
 class _Unsupported(Exception):
     pass
 
@@ -421,9 +430,11 @@ class Lowering:
                 table = function.tables[ins.label]
                 ins.operands += [starts[blocks.block_of_label(label)] for label in table]
                 target = len(table)
+            targets, first = _TARGETS.get(ins.op, (1, 0))
+            flags = ins.flags | min(len(ins.operands), 63) << 16 | targets << 24 | first << 28
             code[i] = (
                 *(numbers[ins.op], ins.ty, ins.ty2, ins.mod, ins.vec, ins.size, ins.space),
-                *(ins.guard, len(pool), target, ins.flags, ins.imm),
+                *(ins.guard, len(pool), target, flags, ins.imm),
             )
             pool += ins.operands
         constants = np.concatenate(self.constant_words) if self.constant_words else np.zeros(64, np.uint32)

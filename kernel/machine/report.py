@@ -34,10 +34,11 @@ KINDS = (
     "parameter out of bounds",
     "shuffle from inactive lane",
     "barrier not reached",
-    "bad address",
-    "output not written",
+    "uninitialised value stored",
+    "uninitialised value used as an address",
+    "uninitialised value branched on",
 )
-"""Kind of fault by the engine's number; the last is found after the run."""
+"""Kind of fault by the engine's number. ``output not written`` is found after the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
