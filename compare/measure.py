@@ -630,8 +630,9 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
         families = {one.family for one in running}
         defaults = sum(one.is_default for one in running)
         count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
-        windows = count + count // settings.sustained.baseline_every + 1
-        total += settings.sustained.stop.min_rounds * windows * (1.05 * settings.sustained.window_s + launch)
+        others = count - 1
+        windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
+        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * settings.sustained.window_s + launch)
     return total
 
 
