@@ -75,6 +75,8 @@ class MainLoop:
     """k steps in one pass of the inner loop."""
     counted: str
     """executed, or written where the loop could not be executed and each instruction counts once."""
+    macs_per_k_step: float
+    """Multiply-adds of one warp (warpgroup for wgmma) in a k step."""
     per_k_step: dict[str, float]
     """Instructions by class, per warp and k step."""
     by_name: dict[str, float]
@@ -283,7 +285,7 @@ def _inspection(
         ),
         loop=loop,
         shared=shared,
-        intensity=_intensities(listing, run, loop, tile, problem),
+        intensity=_intensities(listing, run, loop, shared, tile, problem),
         roof=roof,
         lane_map=lane_map,
         problem=str(problem) if problem is not None else "",
@@ -326,6 +328,7 @@ def _main_loop(
         inner_header=inner.header,
         k_steps=steps_inner,
         counted="executed" if ran else "written",
+        macs_per_k_step=per_step,
         per_k_step=by_class,
         by_name={name: round(count / steps, 4) for name, count in names.most_common() if steps and count},
         math_share=math_count / total if total else 0.0,
@@ -494,28 +497,43 @@ def _steps_run(listing: sass.Listing, run: lanes.Run, loop: MainLoop) -> float:
     return executed / per_step if per_step else 0.0
 
 
+def _bytes_loaded(run: lanes.Run, instruction: sass.Instruction) -> float:
+    """Bytes that a global load or copy brought to the block; a copy that was told to read nothing brings none."""
+    executions = run.accesses.get(instruction.address, [])
+    if not executions:
+        return 0.0
+    threads = 0
+    for access in executions:
+        reading = access.active
+        if access.origins is not None and run.sources_known:
+            reading = access.active & (access.origins[0] != lanes.NO_ORIGIN)
+        threads += int(reading.sum())
+    warps = sum(int(access.active.reshape(-1, 32).any(axis=1).sum()) for access in executions)
+    return instruction.width * threads / max(warps, 1) * run.executed[instruction.address]
+
+
 def _intensities(
-    listing: sass.Listing, run: lanes.Run, loop: MainLoop | None, tile: Tile, problem: Problem | None
+    listing: sass.Listing,
+    run: lanes.Run,
+    loop: MainLoop | None,
+    shared: Sequence[SharedAccess],
+    tile: Tile,
+    problem: Problem | None,
 ) -> tuple[intensity.Intensity, ...]:
     """By execution where the block ran, by formula where the tile is known and loads were not seen."""
     found: list[intensity.Intensity] = []
     if loop is not None and loop.counted == "executed":
+        per_step = loop.macs_per_k_step
         # Over the whole block, since a pipeline's first tiles are loaded ahead of the loop.
-        loaded = {"global": 0.0, "shared": 0.0}
-        for instruction in listing.instructions:
-            level = {"LDG": "global", "LDGSTS": "global", "LDS": "shared", "LDSM": "shared"}.get(instruction.kind)
-            executions = run.accesses.get(instruction.address, [])
-            if level and executions:
-                warps = sum(int(access.active.reshape(-1, 32).any(axis=1).sum()) for access in executions)
-                threads = sum(int(access.active.sum()) for access in executions)
-                per_warp = instruction.width * threads / max(warps, 1)
-                loaded[level] += per_warp * run.executed[instruction.address]
+        loaded = sum(_bytes_loaded(run, i) for i in listing.instructions if i.kind in ("LDG", "LDGSTS"))
         macs = float(run.traced_fmas) or sum(
             i.macs * run.executed[i.address] / (4 if i.kind == "HGMMA" else 1) for i in listing.instructions
         )
-        for level, amount in loaded.items():
-            if amount and macs:
-                found.append(intensity.Intensity(level, 2.0 * macs, amount, "loads of one block, executed"))
+        if loaded and macs:
+            found.append(intensity.Intensity("global", 2.0 * macs, loaded, "global loads of one block, executed"))
+        reads = 32 * sum(access.width * access.per_k_step for access in shared if access.kind in ("load", "matrix"))
+        if reads and per_step:
+            found.append(intensity.Intensity("shared", 2.0 * per_step, reads, "shared loads of the k loop, executed"))
     levels = {entry.level for entry in found}
     if problem is not None:
         found += [entry for entry in intensity.of_tile(tile, problem.dtype_in) if entry.level not in levels]
