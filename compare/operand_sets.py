@@ -29,7 +29,9 @@ class OperandSets:
         stream: CUstream that contenders run on.
     """
 
-    def __init__(self, xp: Any, problem: Problem, distribution: str = "uniform", seed: int = 0, stream: int = 0) -> None:
+    def __init__(
+        self, xp: Any, problem: Problem, distribution: str = "uniform", seed: int = 0, stream: int = 0
+    ) -> None:
         self._xp, self.problem, self.distribution, self._seed, self._stream = xp, problem, distribution, seed, stream
         self.sets: list[Buffers] = [allocate(xp, problem)]
         fill(self.sets[0], distribution, seed)

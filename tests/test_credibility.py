@@ -27,7 +27,7 @@ def test_times_grow_with_the_operations():
     flops = [2 * size**3 for size in (1024, 2048, 4096, 8192)]
     check_scaling("cublas", list(zip(flops, [58e-6, 342e-6, 2.69e-3, 21.5e-3], strict=True)))
     check_scaling("latency bound", [(2 * 256**3, 5e-6), (2 * 512**3, 5.5e-6)])
-    with pytest.raises(CheckError, match="512 times the operations take 1.0"):
+    with pytest.raises(CheckError, match="512 times the operations take"):
         check_scaling("not waited for", [(flops[0], 55e-6), (flops[3], 57e-6)])
 
 
