@@ -161,11 +161,11 @@ class HandwrittenKernel(Kernel):
             yield "thread tiles must fill the block tile (BLOCK_M % THREAD_M, BLOCK_N % THREAD_N)"
         if self.threads % WARP or not 0 < self.threads <= MAX_THREADS:
             yield f"a block must be whole warps and at most {MAX_THREADS} threads; this one has {self.threads}"
-        if t.BLOCK_K:
-            yield from self._copy_violations()
         for rule in self.rules:
             if not rule.holds(t):
                 yield rule.text
+        if t.BLOCK_K:
+            yield from self._copy_violations()
 
     def _warp_violations(self) -> Iterator[str]:
         t = self.tile

@@ -136,7 +136,7 @@ struct TileShare {
         }
     }
 
-    // The two halves of copy, for a kernel that computes in between.
+    // The two halves of copy, for a kernel that computes in between; with and without guards as above.
     __device__ __forceinline__ void load(float (&value)[STEPS][WIDTH], const float* __restrict__ from,
                                          long long pitch, int rows_left, int cols_left) const {
         if (rows_left >= ROWS && cols_left >= COLS) {

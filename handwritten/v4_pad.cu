@@ -34,8 +34,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
     A += (origin.row + static_cast<long long>(a_share.row)) * lda + a_share.col;
     B += b_share.row * ldb + origin.col + b_share.col;
 
-    // An odd pitch cannot take 16-byte copies, so A comes 4 bytes at a time.
-    // From where A and B point now, with k_left columns of A still to come.
+    // From where A and B point now, with k_left columns of A still to come. An odd pitch cannot take 16-byte
+    // copies, so A comes 4 bytes at a time.
     const auto load = [&](int stage, int k_left) {
         a_share.copy_async(A, lda, rows_left, k_left, [&](int r, int c) { return &a_tile[stage][r][c]; });
         b_share.copy_async(B, ldb, k_left, cols_left, [&](int r, int c) { return &b_tile[stage][r][c]; });
