@@ -263,6 +263,27 @@ def diff(
 
 
 @app.command()
+def plot(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
+    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
+    form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
+    out_file: Annotated[
+        Optional[Path],  # noqa: UP045 - as above
+        typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
+    ] = None,
+) -> None:
+    """One figure of a recorded run, for papers and slides. Needs matplotlib (pip install 'gemm-tracks[plot]').
+
+    \b
+    Example:
+      gemm-tracks plot latest --what ladder --format svg
+    """
+    from compare.plots import run_plot
+
+    typer.echo(run_plot(run, what, form, out_file))
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """What this machine can do: driver, toolkit, packages, g++; the first failing check and its cure.
 
