@@ -32,6 +32,11 @@ def choose_executor(device: str) -> Executor:
 
     if device not in ("", "gpu", "cpu"):
         raise UsageError(f"--device {device}: gpu or cpu is needed")
+    if device == "gpu" and (problem := driver.query().problem):
+        raise NoDeviceError(
+            f"{problem}; a GPU of compute capability 9.0 with CuPy (pip install 'gemm-tracks[gpu]') is needed, "
+            "or --device cpu"
+        )
     found = executor(device)
     if found.name == "cpu" and not has_machine():
         problem = "" if device == "cpu" else f"{driver.query().problem}; "

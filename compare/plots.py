@@ -77,6 +77,7 @@ def draw_tracks(rows: Rows, figure: Any) -> None:
     axes.set_yticks(range(len(values)), labels, size=7)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.set_xlim(1.0, 2.5 * max(values))
     axes.set_xlabel("TFLOP/s, log scale")
     axes.set_title(f"Tracks at {where.shape}, {where.window}", size=10)
     for place, value in enumerate(values):

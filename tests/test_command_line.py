@@ -58,7 +58,7 @@ def test_commands_are_those_of_the_readme_and_nothing_is_a_stub(capsys):
         (["inspect", "no_such_kernel"], 2, "no_such_kernel"),
         (["inspect", "no_such_file.cu"], 2, "no_such_file.cu"),
         (["check", "--device", "abacus"], 2, "abacus"),
-        (["check", "--device", "gpu", "--kernels", "v0_naive"], 3, "GPU"),
+        (["check", "--device", "gpu", "--kernels", "v0_naive"], 3, "no GPU: none; a GPU"),
         (["compare", "--record"], 3, "--record"),
         (["compare", "--record", "--kernels", "v*"], 2, "--record"),
     ],
