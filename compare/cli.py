@@ -210,6 +210,29 @@ def peaks(
 
 
 @app.command()
+def claims(
+    ids: Annotated[Optional[list[str]], typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,  # noqa: UP045
+    write_docs: Annotated[bool, typer.Option("--write-docs", help="Also rewrite docs/claims.md.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Make these verdicts what is expected to hold.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every factual claim of the two source texts that a machine can check, computed anew.
+
+    Exit status 1 if a claim that used to hold no longer does.
+
+    \b
+    Examples:
+      gemm-tracks claims
+      gemm-tracks claims --json
+    """
+    from compare.claimed import run_claims
+
+    broken = run_claims(ids or (), write_docs=write_docs, accept=accept, as_json=as_json)
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
 def diff(
     before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a name below results/<gpu>/.")],
     after: Annotated[

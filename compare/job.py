@@ -226,7 +226,7 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
                 begun = json.loads(stream.readline())["run"]
         except (OSError, ValueError, KeyError):
             continue
-        if all(begun.get(what) == provenance[what] for what in ("revision", "gpu", "request")):
+        if runs.identity(begun) == runs.identity(provenance):
             return journal.parent
     return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
 

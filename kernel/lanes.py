@@ -405,8 +405,6 @@ class Block:
             handler(self, instruction, mask)
         elif instruction.kind not in ("control", "barrier", "TMA", "HGMMA"):
             raise Unsupported(opcode)
-        elif instruction.name.startswith(("SYNCS.PHASECHK", "SYNCS.EXCH", "ELECT")):
-            raise Unsupported(opcode)
 
     def _multiply_add(self, instruction: Instruction, mask: Bools) -> None:
         result, left, right = (register(operand) for operand in instruction.operands[:3])
@@ -994,7 +992,8 @@ def _high_word(a: Ints, b: Ints, c: Ints) -> Ints:
     """Upper 32 bits of the 64-bit product plus the upper word of c, exact for unsigned factors."""
     product = _multiply_wrapping(a, b)
     total = product.astype(np.uint64) + c.astype(np.uint64)
-    return (total >> np.uint64(32)).astype(np.int64)
+    high: Ints = (total >> np.uint64(32)).astype(np.int64)
+    return high
 
 
 def _shift_right(value: Ints, amount: Ints) -> Ints:
@@ -1002,12 +1001,14 @@ def _shift_right(value: Ints, amount: Ints) -> Ints:
 
 
 def _funnel_right(both: Ints, amount: Ints) -> Ints:
-    return (both.astype(np.uint64) >> amount.astype(np.uint64)).astype(np.int64) & MASK32
+    shifted: Ints = (both.astype(np.uint64) >> amount.astype(np.uint64)).astype(np.int64)
+    return shifted & MASK32
 
 
 def _product_known(a: Ints, a_known: Bools, b: Ints, b_known: Bools) -> Bools:
     """A product is known where both factors are, or where a known one is zero."""
-    return (a_known & b_known) | (a_known & (a == 0)) | (b_known & (b == 0))
+    settled: Bools = (a_known & b_known) | (a_known & (a == 0)) | (b_known & (b == 0))
+    return settled
 
 
 def _depends(table: int, bit: int) -> bool:
@@ -1019,7 +1020,8 @@ def _first_active(mask: Bools) -> Ints:
     """For each thread, the first active thread of its warp (its warp's first thread where none is)."""
     rows = mask.reshape(-1, 32)
     first = rows.argmax(axis=1) + 32 * np.arange(rows.shape[0])
-    return np.repeat(first, 32).astype(np.int64)
+    each: Ints = np.repeat(first, 32).astype(np.int64)
+    return each
 
 
 HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
@@ -1047,6 +1049,7 @@ HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
     "IABS": Block._absolute,
     "SHFL": Block._shuffle,
     "VOTE": Block._vote,
+    "VOTEU": Block._vote,
     "ELECT": Block._elect,
     "SYNCS": Block._try_wait,
     "I2F": Block._float_from_int,

@@ -170,9 +170,15 @@ class Evidence:
 
         wanted = {"BLOCK_M": 128, "BLOCK_N": 128, "THREAD_M": 8, "THREAD_N": 8}
         for kernel in catalog.KERNELS:
-            if kernel.track == "fp32_simt" and "rr" in kernel.layouts and wanted.items() <= dict(kernel.tile.items()).items():
+            if (
+                kernel.track == "fp32_simt"
+                and "rr" in kernel.layouts
+                and wanted.items() <= dict(kernel.tile.items()).items()
+            ):
                 return self._inspect(kernel)
-        raise Unavailable("the catalog holds no CUTLASS SIMT kernel with a 128x128 tile, 8x8 a thread, row-major operands")
+        raise Unavailable(
+            "the catalog holds no CUTLASS SIMT kernel with a 128x128 tile, 8x8 a thread, row-major operands"
+        )
 
     def _inspect(self, kernel: Kernel) -> inspection.Inspection:
         with needs_tools():
