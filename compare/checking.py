@@ -86,11 +86,14 @@ def run_checks(
 
     wanted = parse(shapes or DEFAULT_SHAPES[where.name])
     check_baseline(where, chosen)
-    tally = Tally()
+    tally, stopped = Tally(), False
     with progress("checking", len(wanted) * len(chosen)) as advance:
-        for done, (_, verdict) in enumerate(check_all(chosen, wanted, where), start=1):
-            tally.verdicts.append(verdict)
-            advance(done, verdict.contender)
+        try:
+            for done, (_, verdict) in enumerate(check_all(chosen, wanted, where), start=1):
+                tally.verdicts.append(verdict)
+                advance(done, verdict.contender)
+        except KeyboardInterrupt:
+            stopped = True
     if as_json:
         print_json([verdict_as_json(verdict) for verdict in tally.verdicts])
     else:
@@ -98,6 +101,9 @@ def run_checks(
         console.print(tally_table(tally, chosen))
         for line in tally_notes(tally):
             console.print(line, soft_wrap=True)
+    if stopped:
+        messages().print(f"stopped after {len(tally.verdicts)} of {len(wanted) * len(chosen)} checks")
+        raise KeyboardInterrupt
     return tally.failed
 
 
