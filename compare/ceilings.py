@@ -28,7 +28,7 @@ STAGES = 4
 STAGE_BYTES = (128 + 256) * 128
 LAUNCH_S = 0.001
 """Length that a launch of a loop is tuned to."""
-BURST_ROUNDS = 8
+BURST_ROUNDS = 5
 COPY_BYTES = 1 << 30
 
 
