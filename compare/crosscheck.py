@@ -56,6 +56,8 @@ def nvbench_medians(prepared: Mapping[str, Any], device: int = 0) -> dict[str, f
     """
     try:
         import cuda.bench as bench
+
+        run_all = bench.run_all_benchmarks  # loads the compiled part, which needs the driver
     except ImportError as error:
         raise MissingToolError(f"cuda-bench cannot be imported ({error}); pip install cuda-bench") from None
     for name, one in prepared.items():
@@ -63,13 +65,10 @@ def nvbench_medians(prepared: Mapping[str, Any], device: int = 0) -> dict[str, f
         def benchmark(state: Any, one: Any = one) -> None:
             state.exec(lambda launch: one.enqueue(launch.get_stream().addressof()), batched=False)
 
-        benchmark.__name__ = name
-        bench.register(benchmark)
+        bench.register(benchmark).set_name(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "nvbench.json"
-        # Without its throttle check: it would discard samples below a fraction of the default clock.
-        options = ["--devices", str(device), "--json", str(path), "--throttle-threshold", "0"]
-        bench.run_all_benchmarks(["nvbench", *options])
+        run_all(["nvbench", "--devices", str(device), "--json", str(path)])
         return medians(json.loads(path.read_text(encoding="utf-8")), list(prepared))
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from compare import runs
-from compare.measure import Measurement, Settings, measure_group, self_test
+from compare.measure import Measurement, Settings, cold_sets, measure_group, self_test
+from compare.operand_sets import OperandSets, copy_async
 from compare.readme import rewrite
 from compare.statistics import StoppingRule, median
 from compare.timing import GpuBench, Job, Work
@@ -55,8 +56,6 @@ class Lab:
 
     def operands(self, problem: Problem, distribution: str = "uniform") -> Any:
         """Fresh buffers."""
-        from compare.operand_sets import OperandSets
-
         return OperandSets(self.cupy, problem, distribution, stream=self.bench.stream)
 
     def work(self, contender: Any, problem: Problem, distribution: str = "uniform") -> Work:
@@ -203,16 +202,13 @@ def caches(lab: Lab) -> list[Result]:
     prepared = cublas.prepare(problem, operands.pointers(), bench.stream)
     junk = cupy.empty(3 * bench.facts.l2_bytes, dtype=cupy.uint8)
     kept = {name: operands.sets[0].storage[name].copy() for name in ("a", "b")}
-    stream = cupy.cuda.ExternalStream(bench.stream)
 
-    def flush(_: int) -> None:
-        junk.data.memset_async(0, junk.nbytes, stream)
+    def flush(stream: int) -> None:
+        cupy.cuda.runtime.memsetAsync(junk.data.ptr, 0, junk.nbytes, stream)
 
-    def refill(_: int) -> None:
+    def refill(stream: int) -> None:
         for name, source in kept.items():
-            operands.sets[0].storage[name].data.copy_from_device_async(source.data, source.nbytes, stream)
-
-    from compare.measure import cold_sets
+            copy_async(cupy, operands.sets[0].storage[name], source, stream)
 
     sets = cold_sets(problem, bench.facts.l2_bytes)
     operands.grow(sets)

@@ -112,7 +112,7 @@ def quick() -> Settings:
         burst=BurstSettings(
             long_slice_s=0.4,
             sample_s=0.0008,
-            stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=30.0),
+            stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
         sustained=SustainedSettings(
             stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)

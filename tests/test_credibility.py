@@ -31,6 +31,25 @@ def test_times_grow_with_the_operations():
         check_scaling("not waited for", [(flops[0], 55e-6), (flops[3], 57e-6)])
 
 
+def test_a_row_that_did_not_take_longer_for_more_work_loses_its_time():
+    from compare.rows import row
+
+    def timed(name, size, time_us):
+        return row(
+            name=name, m=size, n=size, k=size, layout="rr", dtype_in="float32", dtype_out="float32",
+            input="uniform", window="burst", l2="warm", ok=True, time_us=time_us, tflops=1.0, x_cublas=1.0,
+        )  # fmt: skip
+
+    rows = [timed("v1", 4096, 2700.0), timed("v1", 1024, 58.0), timed("v1", 8192, 60.0), timed("v2", 8192, 60.0)]
+    rows.append(row(name="v3", m=4096, n=4096, k=4096, skipped_because="why"))
+    kept = credibility.without_impossible(rows)
+    assert [one["time_us"] for one in kept] == [2700.0, 58.0, None, 60.0, None]
+    assert kept[2]["ok"] is False
+    assert kept[2]["x_cublas"] is kept[2]["tflops"] is None
+    assert "times the operations" in kept[2]["skipped_because"]
+    assert kept[4] == rows[4]
+
+
 def test_a_tenfold_rate_is_an_error_that_names_device_type_and_clock():
     honest = CUBE.flop / 40e12
     assert check_rate("v1", CUBE, honest, H200, 1900.0) == pytest.approx(40.0)
