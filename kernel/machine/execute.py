@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -343,8 +344,17 @@ def _where(buffers: list[Buffer], address: int) -> str:
 def _shared_name(code: Program, offset: int) -> str:
     for name, (start, size) in code.shared.items():
         if size and start <= offset < start + size and len(code.shared) > 1:
-            return f" ({name}+{offset - start})" if len(name) < 40 else ""
+            return f" ({_plain(name)}+{offset - start})"
     return ""
+
+
+def _plain(name: str) -> str:
+    """A variable's name without the mangling of the function it is local to."""
+    for found in re.finditer(r"E(\d+)(?=[A-Za-z_])", name):
+        last = name[found.end() :]
+        if len(last) == int(found[1]):
+            return last
+    return name
 
 
 # ---------------------------------------------------------------------- counters
