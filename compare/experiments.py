@@ -1,7 +1,7 @@
 """Evidence for the method: experiments that show why numbers are taken as they are. About two minutes on a GPU.
 
-    python -m compare.evidence run [--only NAME,...] [--out FILE]    # on a GPU; writes method.json
-    python -m compare.evidence page [--from FILE]                    # rewrites the tables of docs/method.md
+    python -m compare.experiments run [--only NAME,...] [--out FILE]    # on a GPU; writes method.json
+    python -m compare.experiments page [--from FILE]                    # rewrites the tables of docs/method.md
 
 Every experiment goes through the bench that contenders are timed with, and keeps what it read.
 """
