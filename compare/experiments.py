@@ -287,7 +287,7 @@ def run(names: Sequence[str], path: Path) -> int:
 
     lab = Lab()
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found["run"] = runs.provenance(["python", "-m", "compare.evidence", *sys.argv[1:]], driver.query())
+    found["run"] = runs.provenance(["python", "-m", "compare.experiments", *sys.argv[1:]], driver.query())
     found["device"] = dataclasses.asdict(lab.bench.facts)
     for name in names:
         began = lab.bench.now()
@@ -414,7 +414,7 @@ def page_text(text: str, found: Mapping[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m compare.evidence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m compare.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run", help="run experiments on this machine's GPU")
@@ -435,7 +435,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise RunFileError(f"{source} holds no evidence: {error}") from error
         page.write_text(page_text(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     except GemmTracksError as error:
-        sys.stderr.write(f"compare.evidence: {error}\n")
+        sys.stderr.write(f"compare.experiments: {error}\n")
         return error.exit_status
     return 0
 
