@@ -1,444 +1,531 @@
-"""Evidence for the method: experiments that show why numbers are taken as they are. About two minutes on a GPU.
+"""Measures what the recorded rows do not hold, on the GPU of this machine, for ``gemm-tracks claims``.
 
-    python -m compare.evidence run [--only NAME,...] [--out FILE]    # on a GPU; writes method.json
-    python -m compare.evidence page [--from FILE]                    # rewrites the tables of docs/method.md
+    python -m compare.evidence [--out FOLDER] [--only counters,occupancy,tails,numerics]
 
-Every experiment goes through the bench that contenders are timed with, and keeps what it read.
+Writes results/<gpu>/evidence/*.json, one file a part, each with date, revision, GPU and command:
+
+- counters.json: Nsight Compute's shared-memory counters of the ladder at 1024^3 beside what the bank model
+  predicts; pipe and issue utilisation at 4096^3; address patterns put to the hardware one by one.
+- occupancy.json: resident blocks as the driver answers, for every kernel and for made-up cases.
+- tails.json: guard, mask, padding and fast path with tail, timed.
+- numerics.json: which kernels agree to the bit, and how error grows with k.
+
+Counters need permission; without it the file says so and the other parts are whole.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import hashlib
 import json
-import os
+import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from compare import runs
-from compare.measure import Measurement, Settings, cold_sets, measure_group, self_test
-from compare.operand_sets import OperandSets, copy_async
-from compare.readme import rewrite
-from compare.statistics import StoppingRule, median
-from compare.timing import GpuBench, Job, Work
-from compare.windows import BurstSettings, SustainedSettings, plan_sample
-from kernel.contract import Problem
-from kernel.errors import CatalogError, GemmTracksError, RunFileError, UsageError
+import numpy as np
 
-FILE = "method.json"
-INPUTS = ("uniform", "normal", "integers", "zeros")
-SAG_S = 3.0
-MIX_S = 2.0
-BURST = BurstSettings(long_slice_s=0.4, stop=StoppingRule(min_rounds=20, max_rounds=40, cap_s=8.0))
-SUSTAINED = SustainedSettings(stop=StoppingRule(min_rounds=3, max_rounds=3))
+from compare.claims.record import BANK_PROBE, FOLDER, PLAIN, TAILS, plain_kernel
+from compare.contenders import Contender, KernelContender, contenders
+from kernel import banks, build, inspection, launch, profiler
+from kernel.contract import Pointers, Problem, Unit, ceil_div, pointer_alignment
+from kernel.errors import CheckError, GemmTracksError, UsageError
+from kernel.occupancy import occupancy
+from kernel.plan import plan
 
+COUNTED = (
+    "v2_block_tile",
+    "v3_double_buffer",
+    "v4_pad",
+    "v4_swizzle",
+    "v5_register_block",
+    "v5_chunk_swizzle",
+    "v6_transposed_split",
+    "v6_transposed_contiguous",
+)
+COUNTED_SIZE = 1024
+USED = ("cublas_sgemm", "v2_block_tile", "v4_pad", "v6_transposed_split")
+USED_SIZE = 4096
 
-class Lab:
-    """The device and what experiments need of it."""
-
-    def __init__(self) -> None:
-        import cupy
-
-        self.bench = GpuBench()
-        self.cupy = cupy
-
-    def contender(self, name: str) -> Any | None:
-        """A contender that can run here, or None."""
-        from compare.contenders import contenders
-
-        try:
-            (found,) = contenders([name])
-        except CatalogError:
-            return None
-        return None if found.needs() else found
-
-    def operands(self, problem: Problem, distribution: str = "uniform") -> Any:
-        """Fresh buffers."""
-        return OperandSets(self.cupy, problem, distribution, stream=self.bench.stream)
-
-    def work(self, contender: Any, problem: Problem, distribution: str = "uniform") -> Work:
-        """A contender on buffers of its own, warmed up. The buffers live as long as the work."""
-        operands = self.operands(problem, distribution)
-        prepared = contender.prepare(problem, operands.pointers(), self.bench.stream)
-
-        class Kept:
-            buffers = operands
-
-            def enqueue(self, stream: int) -> None:
-                prepared.enqueue(stream)
-
-        work = Work(contender.name, (Kept(),))
-        self.bench.pilot(work)
-        return work
-
-    def groups(self, track: str, size: int) -> tuple[list[Any], Problem]:
-        """cuBLAS of a track, and one hand-written kernel beside it where there is one, with their problem."""
-        names = {"fp32_simt": ("cublas_sgemm", "simt_dispatch", "v6_transposed_split")}.get(
-            track, ("cublas_fp16", "fp16_dispatch", "h1_wgmma_tma")
-        )
-        found = [one for one in map(self.contender, names) if one is not None][:2]
-        problem = found[0].problem(size, size, size)
-        return [one for one in found if one.rejects(problem) is None], problem
+PROBE_REPEATS = 1000
+PROBE_RUNS = 3
+Pattern = tuple[str, int, list[int]]
 
 
-Result = dict[str, Any]
+def probe_patterns() -> list[Pattern]:
+    """(name, bytes a lane, byte offset per lane): textbook cases and those that tell how phases merge."""
+    lanes = range(32)
+    return [
+        ("row of floats", 4, [4 * i for i in lanes]),
+        ("one word", 4, [64] * 32),
+        ("column, pitch 32", 4, [128 * i for i in lanes]),
+        ("column, pitch 33", 4, [132 * i for i in lanes]),
+        ("column, pitch 2", 4, [8 * i for i in lanes]),
+        ("A of v2", 4, [512 * (i // 4) for i in lanes]),
+        ("A of v2 padded", 4, [4 * 17 * 8 * (i // 4) for i in lanes]),
+        ("row of float2", 8, [8 * i for i in lanes]),
+        ("float2, pairs of lanes alike", 8, [8 * (i // 2) for i in lanes]),
+        ("float2, lanes i and i^2 alike", 8, [8 * (i % 2 + i // 4 * 2) for i in lanes]),
+        ("float2, halves alike", 8, [8 * (i % 16) for i in lanes]),
+        ("float2, pitch 32 words", 8, [128 * i for i in lanes]),
+        ("row of float4", 16, [16 * i for i in lanes]),
+        ("float4, pitch 132 words", 16, [528 * i for i in lanes]),
+        ("float4, pitch 32 words", 16, [128 * i for i in lanes]),
+        ("float4, pairs of lanes alike", 16, [16 * (i // 2) for i in lanes]),
+        ("float4, lanes i and i^2 alike", 16, [16 * (i % 2 + i // 4 * 2) for i in lanes]),
+        ("float4, four lanes alike", 16, [16 * (i // 4) for i in lanes]),
+        ("float4, four lanes alike, 32 bytes apart", 16, [32 * (i // 4) for i in lanes]),
+        ("float4, four lanes alike, 64 bytes apart", 16, [64 * (i // 4) for i in lanes]),
+        ("float4, lanes i and i^4 alike", 16, [16 * (i % 4) for i in lanes]),
+        ("float4 of v5's A", 16, [512 * (i // 4) for i in lanes]),
+        ("float4 of v2's B", 16, [32 * (i % 4) for i in lanes]),
+        ("float4, quarters alike", 16, [16 * (i % 8) for i in lanes]),
+    ]
 
 
-def summary(one: Measurement) -> Result:
-    """What a table shows of a measurement."""
+# --- counters ----------------------------------------------------------------------------------------
+
+
+def measure_counters() -> dict[str, Any]:
+    """Counters of the ladder, utilisation, probes; or why there are none."""
+    found = _profile_contenders(COUNTED_SIZE, COUNTED)
+    if found.not_available:
+        return {"not_available": found.not_available}
+    kernels = {}
+    for (_, values), name in zip(found.launches, COUNTED, strict=True):
+        (contender,) = contenders([name])
+        assert isinstance(contender, KernelContender)
+        kernels[name] = {
+            "requests": values.get(profiler.LOAD_REQUESTS),
+            "conflicts": values[profiler.LOAD_CONFLICTS],
+            "wavefronts": values[profiler.LOAD_WAVEFRONTS],
+            "store_conflicts": values.get(profiler.STORE_CONFLICTS),
+            "issue_pct": values.get(profiler.ISSUE_SLOTS),
+            "fma_pipe_pct": values.get(profiler.FMA_PIPE),
+            "predicted": predicted_counters(contender, COUNTED_SIZE),
+        }
     return {
-        "name": one.name,
-        "window": one.window,
-        "l2": one.l2,
-        "tflops": one.tflops,
-        "clock_mhz": one.clock_mhz,
-        "nvml_clock_mhz": one.nvml_clock_mhz,
-        "power_w": one.power_w,
-        "x_cublas": None if one.x_cublas is None else dataclasses.astuple(one.x_cublas),
-        "why_not": one.skipped_because or one.rejected_because,
+        "size": COUNTED_SIZE,
+        "kernels": kernels,
+        "missing_metrics": list(found.missing),
+        "utilisation": _utilisation(),
+        "probes": _probes(),
     }
 
 
-def self_tests(lab: Lab) -> list[Result]:
-    """Is a library as fast as itself? A/A at 4096 on the FP32 and the FP16 track."""
-    found = []
-    settings = Settings(
-        burst=BURST, sustained=SustainedSettings(stop=StoppingRule(min_rounds=5, max_rounds=5, half_width=1e-9))
-    )
-    for track in ("fp32_simt", "fp16_tensor"):
-        (cublas, *_), problem = lab.groups(track, 4096)
-        for test in self_test(cublas, problem, lab.operands(problem), settings, bench=lab.bench):
-            i = test.interval
-            found.append(
-                {"name": test.name, "window": test.window, "ratio": i.value, "lo": i.lo, "hi": i.hi, "ok": test.ok}
-            )
-    return found
+def predicted_counters(contender: KernelContender, size: int) -> dict[str, float]:
+    """Shared-load requests, wavefronts and conflicts of a whole GEMM, by the bank model on executed addresses.
 
-
-def inputs(lab: Lab) -> list[Result]:
-    """What does the data change? Four inputs, both windows, the clock beside them."""
-    found = []
-    for track, size in (("fp32_simt", 4096), ("fp16_tensor", 8192)):
-        contenders, problem = lab.groups(track, size)
-        settings = Settings(burst=BURST, sustained=SUSTAINED, leave_out_slow=False)
-        for distribution in INPUTS:
-            operands = lab.operands(problem, distribution)
-            measured = measure_group(
-                contenders, problem, operands, settings, bench=lab.bench, reverify=operands.reverify
-            )
-            found += [{"input": distribution, "size": size, **summary(one)} for one in measured]
-    return found
-
-
-def sag(lab: Lab) -> list[Result]:
-    """How does the clock fall under load? cuBLAS at 8192 from a cool start, a tenth of a second at a time."""
-    found = []
-    for track in ("fp32_simt", "fp16_tensor"):
-        (cublas, *_), problem = lab.groups(track, 8192)
-        work = lab.work(cublas, problem)
-        _, seconds = lab.bench.pilot(work)
-        lab.bench.idle(2.0)
-        began = lab.bench.now()
-        series = []
-        while lab.bench.now() - began < SAG_S:
-            window = lab.bench.window(Job(work, max(1, int(0.02 / seconds))), 0.1)
-            series.append(
-                {
-                    "at_s": window.middle - began,
-                    "tflops": problem.flop / median(window.seconds) * 1e-12,
-                    "clock_mhz": window.clock_mhz,
-                    "nvml_clock_mhz": window.state.nvml_clock_mhz,
-                }
-            )
-        found.append({"name": cublas.name, "size": 8192, "series": series})
-    return found
-
-
-def mixing(lab: Lab) -> list[Result]:
-    """What do interleaved samples measure under a power cap? One kernel on random data and on zeros, and both.
-
-    The kernel on zeros draws less. Alone it may clock higher; in a mix of 20 ms samples both share one clock.
-    Where nothing is near the cap (FP32 at 4096), solo and mix agree.
+    ``a_requests`` counts those requests whose instruction conflicts or, where none does, the loads of A.
     """
-    found = []
-    for track, size in (("fp32_simt", 4096), ("fp16_tensor", 8192)):
-        (cublas, *_), problem = lab.groups(track, size)
-        works = [lab.work(cublas, problem, "uniform"), lab.work(cublas, problem, "zeros")]
-        _, seconds = lab.bench.pilot(works[0])
-        jobs = [Job(work, max(1, round(0.02 / seconds))) for work in works]
-        alone = [lab.bench.window(job, 1.0) for job in jobs]
-        began, mixed = lab.bench.now(), []
-        while lab.bench.now() - began < MIX_S:
-            readings = lab.bench.slice(jobs).readings
-            if lab.bench.now() - began > MIX_S / 2:
-                mixed.append(readings)
-        pairs = [(a, b) for a, b in mixed if a is not None and b is not None]
-        found.append(
+    problem = contender.problem(size, size, size)
+    one = inspection.inspect_kernel(contender.kernel)
+    (*_, whole) = plan(contender.kernel, problem).launches
+    warp_steps = whole.blocks * (whole.threads // 32) * size
+    loads = [access for access in one.shared if access.kind == "load"]
+    lane_map = one.lane_map
+    of_a = sum(len(cells) for cells in lane_map.reads_a.values()) if lane_map else 0
+    of_b = sum(len(cells) for cells in lane_map.reads_b.values()) if lane_map else 0
+    requests = sum(access.per_k_step for access in loads)
+    return {
+        "requests": warp_steps * requests,
+        "wavefronts": warp_steps * sum(access.per_k_step * access.passes for access in loads),
+        "conflicts": warp_steps * sum(access.per_k_step * access.conflicts for access in loads),
+        "a_requests": warp_steps * requests * of_a / (of_a + of_b) if of_a + of_b else 0.0,
+    }
+
+
+def _profile_contenders(size: int, names: Sequence[str]) -> profiler.Profile:
+    command = [sys.executable, "-m", "compare.launch_once", f"{size}x{size}x{size}", *names]
+    found = profiler.profile(command)
+    if found.not_available:
+        return found
+    records = [json.loads(line) for line in found.output.splitlines() if line.startswith("{")]
+    order = [record["name"] for record in records for _ in record["kernels"]]
+    by_name: dict[str, tuple[str, dict[str, float]]] = {}
+    for name, launched in zip(order, found.launches, strict=False):
+        # Of several launches (clearing, reduction) the longest is the one that multiplies.
+        longer = name not in by_name or launched[1].get(profiler.DURATION, 0) > by_name[name][1].get(profiler.DURATION, 0)
+        if longer:
+            by_name[name] = launched
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        return profiler.Profile(not_available=f"no counters came back for {', '.join(missing)}")
+    return profiler.Profile(launches=tuple(by_name[name] for name in names), missing=found.missing)
+
+
+def _utilisation() -> dict[str, dict[str, float]]:
+    names = [name for name in USED if any(c.name == name and not c.needs() for c in contenders())]
+    found = _profile_contenders(USED_SIZE, names)
+    if found.not_available:
+        return {}
+    return {
+        name: {"kernel": launched, **{metric: value for metric, value in values.items()}}  # type: ignore[dict-item]
+        for name, (launched, values) in zip(names, found.launches, strict=True)
+    }
+
+
+def _probes() -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "compare.evidence", "--launch-probes"]
+    wanted = (profiler.LOAD_CONFLICTS, profiler.LOAD_WAVEFRONTS, profiler.LOAD_REQUESTS)
+    found = profiler.profile(command, wanted)
+    patterns = probe_patterns()
+    if found.not_available or len(found.launches) != len(patterns) * PROBE_RUNS:
+        return []
+    records = []
+    for number, (name, width, offsets) in enumerate(patterns):
+        runs = [values for _, values in found.launches[number * PROBE_RUNS : (number + 1) * PROBE_RUNS]]
+        conflicts = [values[profiler.LOAD_CONFLICTS] / PROBE_REPEATS for values in runs]
+        model = banks.passes(offsets, width)
+        records.append(
             {
-                "name": cublas.name,
-                "size": size,
-                "solo_ratio": median(alone[0].seconds) / median(alone[1].seconds),
-                "mixed_ratio": median([a.seconds / b.seconds for a, b in pairs]),
-                "solo_clocks_mhz": [window.clock_mhz for window in alone],
-                "mixed_clocks_mhz": [_clock([pair[i].clock_mhz for pair in pairs]) for i in range(2)],
-                "solo_power_w": [window.state.power_w for window in alone],
+                "name": name,
+                "bytes": width,
+                "conflicts_per_access": statistics.median(conflicts),
+                "spread": max(conflicts) - min(conflicts),
+                "wavefronts_per_access": statistics.median(
+                    values[profiler.LOAD_WAVEFRONTS] / PROBE_REPEATS for values in runs
+                ),
+                "predicted": model.conflicts,
+                "predicted_wavefronts": model.passes,
             }
         )
-    return found
+    return records
 
 
-def _clock(seen: Sequence[float | None]) -> float | None:
-    known = [clock for clock in seen if clock is not None]
-    return median(known) if known else None
+def launch_probes() -> None:
+    """What the profiler is pointed at: every pattern, several times."""
+    cupy = launch.cupy_module()
+    out = cupy.zeros(32, cupy.float32)
+    built = build.artifact(BANK_PROBE)
+    prepared = []
+    for _, width, offsets in probe_patterns():
+        function = launch.load(built, f"bank_probe_{width}")
+        prepared.append((function, cupy.asarray(np.array(offsets, np.int32))))
+    cupy.cuda.runtime.deviceSynchronize()
+    cupy.cuda.profiler.start()
+    for function, offsets_device in prepared:
+        for _ in range(PROBE_RUNS):
+            function((1,), (32,), (offsets_device, out, np.int32(PROBE_REPEATS)))
+    cupy.cuda.runtime.deviceSynchronize()
+    cupy.cuda.profiler.stop()
 
 
-def caches(lab: Lab) -> list[Result]:
-    """Which way of cooling L2 cools it? 1024 cubed in FP32, whose operands fit: flush, refill, back to back, rotate."""
-    bench, cupy = lab.bench, lab.cupy
-    (cublas, *_), problem = lab.groups("fp32_simt", 1024)
-    operands = lab.operands(problem)
-    prepared = cublas.prepare(problem, operands.pointers(), bench.stream)
-    junk = cupy.empty(3 * bench.facts.l2_bytes, dtype=cupy.uint8)
-    kept = {name: operands.sets[0].storage[name].copy() for name in ("a", "b")}
+# --- occupancy ---------------------------------------------------------------------------------------
 
-    def flush(stream: int) -> None:
-        cupy.cuda.runtime.memsetAsync(junk.data.ptr, 0, junk.nbytes, stream)
-
-    def refill(stream: int) -> None:
-        for name, source in kept.items():
-            copy_async(cupy, operands.sets[0].storage[name], source, stream)
-
-    sets = cold_sets(problem, bench.facts.l2_bytes)
-    operands.grow(sets)
-    rotating = (prepared, *(cublas.prepare(problem, operands.pointers(i), bench.stream) for i in range(1, sets)))
-    works = {
-        "flush then run": Work("flush", (prepared,), flush),
-        "fill again then run": Work("fill", (prepared,), refill),
-        "back to back": Work("warm", (prepared,)),
-        "rotating sets": Work("rotating", rotating),
-    }
-    found = []
-    for way, work in works.items():
-        _, seconds = bench.pilot(work)
-        job = plan_sample(bench, work, seconds, 0.002).job()
-        readings = [bench.slice([job]).readings[0] for _ in range(15)]
-        taken = [reading.seconds for reading in readings if reading is not None]
-        found.append({"way": way, "time_us": 1e6 * median(taken), "timer": job.timer, "launches": job.launches})
-    return [{**one, "l2_bytes": bench.facts.l2_bytes, "operand_bytes": problem.bytes_min} for one in found]
-
-
-def timers(lab: Lab) -> list[Result]:
-    """What does timing cost at small sizes? A pair of events a launch, many launches between two, and graphs."""
-    found = []
-    (cublas, *_), _ = lab.groups("fp16_tensor", 256)
-    for size in (256, 512, 768):
-        problem = cublas.problem(size, size, size)
-        work = lab.work(cublas, problem)
-        single = Work(cublas.name, work.prepared, lambda stream: None)
-        ways = {
-            "a pair of events a launch": Job(single, 20, lead_in=1),
-            "events around 90 launches": Job(work, 90, lead_in=1),
-            "graph of 100 launches": Job(work, 100, "graph", lead_in=1),
-        }
-        for way, job in ways.items():
-            readings = [lab.bench.slice([job]).readings[0] for _ in range(15)]
-            taken = [reading.seconds for reading in readings if reading is not None]
-            found.append({"size": size, "way": way, "time_us": 1e6 * median(taken)})
-    return [{**one, "overhead_us": 1e6 * lab.bench.timer_overhead_s} for one in found]
-
-
-def orders(lab: Lab) -> list[Result]:
-    """Does the order of contenders or the number of rounds matter? Forwards and backwards, 20 and 37 rounds."""
-    contenders, problem = lab.groups("fp32_simt", 4096)
-    others = [lab.contender(name) for name in ("v2_block_tile", "v4_pad", "v6_transposed_contiguous")]
-    contenders += [one for one in others if one is not None]
-    times: dict[str, dict[str, float]] = {}
-    for label, listed, rounds in (
-        ("forwards", contenders, 20),
-        ("backwards", contenders[::-1], 20),
-        ("37 rounds", contenders, 37),
-    ):
-        rule = StoppingRule(min_rounds=rounds, max_rounds=rounds)
-        settings = Settings(burst=dataclasses.replace(BURST, stop=rule), sustained=None)
-        operands = lab.operands(problem)
-        for one in measure_group(listed, problem, operands, settings, bench=lab.bench, reverify=operands.reverify):
-            if one.median_s is not None:
-                times.setdefault(one.name, {})[label] = 1e6 * one.median_s
-    return [
-        {"name": name, "time_us": by_way, "moved": max(by_way.values()) / min(by_way.values()) - 1}
-        for name, by_way in times.items()
-    ]
-
-
-EXPERIMENTS: dict[str, Callable[[Lab], list[Result]]] = {
-    one.__name__: one for one in (self_tests, sag, mixing, caches, timers, orders, inputs)
-}
-"""In the order they run; what a table of docs/method.md shows comes from the one of its name."""
-
-
-def run(names: Sequence[str], path: Path) -> int:
-    """Run experiments and write what they found after each, so that an interrupted run keeps the earlier ones."""
-    unknown = [name for name in names if name not in EXPERIMENTS]
-    if unknown:
-        raise UsageError(f"unknown experiments: {', '.join(unknown)}; known: {', '.join(EXPERIMENTS)}")
-    from compare import driver
-
-    lab = Lab()
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found["run"] = runs.provenance(["python", "-m", "compare.evidence", *sys.argv[1:]], driver.query())
-    found["device"] = dataclasses.asdict(lab.bench.facts)
-    for name in names:
-        began = lab.bench.now()
-        try:
-            found[name] = EXPERIMENTS[name](lab)
-        except GemmTracksError as error:
-            found[name] = []
-            sys.stderr.write(f"{name}: {error}\n")
-        lab.bench.forget()
-        lab.cupy.get_default_memory_pool().free_all_blocks()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        sys.stdout.write(f"{name}: {lab.bench.now() - began:.1f} s\n")
-        for line in tables(found).get(name, []):
-            sys.stdout.write(line + "\n")
-    return int(any(not found[name] for name in names))
-
-
-# Reading it: pure functions of what was kept.
-
-
-def tables(found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Markdown tables by experiment; experiments that are missing have none."""
-    return {name: render(found[name]) for name, render in RENDERERS.items() if found.get(name)}
-
-
-def _self_tests_table(tests: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        (t["name"], t["window"], f"{t['ratio']:.4f}", f"{t['lo']:.4f} to {t['hi']:.4f}", "yes" if t["ok"] else "NO")
-        for t in tests
-    ]
-    return _table(("kernel against itself", "window", "ratio", "95 % interval", "holds 1.00"), rows)
-
-
-def _sag_table(runs_: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = []
-    for one in runs_:
-        for moment in (0.0, 0.5, 1.0, 2.0, SAG_S):
-            at = min(one["series"], key=lambda point: abs(point["at_s"] - moment))
-            clocks = (_n(at["clock_mhz"]), _n(at["nvml_clock_mhz"]))
-            rows.append((one["name"], f"{at['at_s']:.1f}", _n(at["tflops"], 1), *clocks))
-    return _table(("kernel at 8192", "s", "TFLOP/s", "MHz in the kernel", "MHz by NVML"), rows)
-
-
-def _mixing_table(mixes: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        (
-            f"{one['name']} at {one['size']}",
-            f"{one['solo_ratio']:.3f}",
-            f"{one['mixed_ratio']:.3f}",
-            " / ".join(_n(clock) for clock in one["solo_clocks_mhz"]),
-            " / ".join(_n(clock) for clock in one["mixed_clocks_mhz"]),
-        )
-        for one in mixes
-    ]
-    return _table(("random over zeros", "solo windows", "20 ms samples in turn", "MHz solo", "MHz in turn"), rows)
-
-
-def _caches_table(ways: Sequence[Mapping[str, Any]]) -> list[str]:
-    return _table(("1024 cubed, FP32", "us"), [(one["way"], f"{one['time_us']:.1f}") for one in ways])
-
-
-def _timers_table(ways: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [(one["size"], one["way"], f"{one['time_us']:.2f}") for one in ways]
-    return _table(("cuBLAS FP16, cube", "way", "us a launch"), rows)
-
-
-def _orders_table(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        (one["name"], *(f"{value:.1f}" for value in one["time_us"].values()), f"{100 * one['moved']:.2f} %")
-        for one in kernels
-    ]
-    return _table(("kernel at 4096, us", *kernels[0]["time_us"], "moved"), rows)
-
-
-def _inputs_table(measured: Sequence[Mapping[str, Any]]) -> list[str]:
-    by_kernel: dict[tuple[str, int, str], dict[str, Mapping[str, Any]]] = {}
-    for one in measured:
-        by_kernel.setdefault((one["name"], one["size"], one["window"]), {})[one["input"]] = one
-    rows = []
-    for (name, size, window), by_input in by_kernel.items():
-        cells = []
-        for distribution in INPUTS:
-            one = by_input.get(distribution, {})
-            power = f", {_n(one['power_w'])} W" if one.get("power_w") else ""
-            cells.append(f"{_n(one.get('tflops'), 1)} ({_n(one.get('clock_mhz'))} MHz{power})")
-        rows.append((name, size, window, *cells))
-    return _table(("kernel", "cube", "window", *INPUTS), rows)
-
-
-def _n(value: float | None, digits: int = 0) -> str:
-    return "-" if value is None or value != value else f"{value:.{digits}f}"
-
-
-def _table(heads: Sequence[Any], rows: Sequence[Sequence[Any]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(str(cell) for cell in line) + " |" for line in lines]
-
-
-RENDERERS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[str]]] = {
-    "self_tests": _self_tests_table,
-    "inputs": _inputs_table,
-    "sag": _sag_table,
-    "mixing": _mixing_table,
-    "caches": _caches_table,
-    "timers": _timers_table,
-    "orders": _orders_table,
-}
-
-
-def page_text(text: str, found: Mapping[str, Any]) -> str:
-    """``text`` with every table between its markers, ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``, renewed."""
-    made = tables(found)
-    run = found.get("run") or {}
-    where = f"{(run.get('gpu') or {}).get('name', 'unknown GPU')}, {str(run.get('date', ''))[:10]}"
-    for name in EXPERIMENTS:
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        if begin in text:
-            lines = made.get(name)
-            body = "Not recorded yet." if lines is None else "\n".join([*lines, "", f"({where})"])
-            text = rewrite(text, body, begin, end)
-    return text
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m compare.evidence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+PRESSED = tuple(
+    Unit(
+        name=f"claims.plain.sm_90a-maxrregcount{registers}",
+        arch="sm_90a",
+        source=FOLDER / "plain.cu",
+        flags=(f"-maxrregcount={registers}",),
+        allow_spills=True,
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="run experiments on this machine's GPU")
-    running.add_argument("--only", default=",".join(EXPERIMENTS), help="which, comma-separated")
-    running.add_argument("--out", type=Path, help=f"file to write (default: {FILE} under OUT, else build/)")
-    paging = commands.add_parser("page", help="renew the tables of docs/method.md")
-    paging.add_argument("--from", dest="source", type=Path, help="what run wrote (default: the recorded one)")
-    given = parser.parse_args(arguments)
-    try:
-        if given.command == "run":
-            folder = Path(os.environ.get("OUT") or runs.repository() / "build")
-            return run(given.only.split(","), given.out or folder / FILE)
-        source = given.source or runs.results_root() / runs.RECORDED_GPU / FILE
-        page = runs.repository() / "docs" / "method.md"
+    for registers in (41, 43, 100)
+)
+"""The plain kernel pressed into register counts that tell one rounding rule from another."""
+
+
+def measure_occupancy() -> dict[str, Any]:
+    """Resident blocks per SM: the driver's answer beside kernel.occupancy's."""
+    cupy = launch.cupy_module()
+    arch = f"sm_{cupy.cuda.Device().compute_capability}"
+    cases: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+
+    def ask(name: str, built: Any, entry: str, threads: int, dynamic: int) -> None:
+        resources = built.resources[entry]
+        function = launch.load(built, entry)
+        if dynamic and resources.static_smem + dynamic > launch.DEFAULT_SMEM_LIMIT:
+            function.max_dynamic_shared_size_bytes = max(function.max_dynamic_shared_size_bytes, dynamic)
+        computed = occupancy(
+            arch,
+            registers=resources.registers,
+            threads=threads,
+            static_smem=resources.static_smem,
+            dynamic_smem=dynamic,
+            barriers=resources.barriers,
+        )
+        cases.append(
+            {
+                "name": name,
+                "registers": resources.registers,
+                "threads": threads,
+                "static_smem": resources.static_smem,
+                "dynamic_smem": dynamic,
+                "barriers": resources.barriers,
+                "driver": driver_blocks(function, threads, dynamic),
+                "computed": computed.blocks,
+                "limited_by": list(computed.limited_by),
+            }
+        )
+
+    seen = set()
+    for contender in contenders():
+        if not isinstance(contender, KernelContender):
+            continue
         try:
-            found = json.loads(source.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunFileError(f"{source} holds no evidence: {error}") from error
-        page.write_text(page_text(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+            for one in plan(contender.kernel, contender.problem(4096, 4096, 4096)).launches:
+                built = build.lookup(one.unit) or (None if contender.family == "cutlass" else build.artifact(one.unit))
+                if built is None:
+                    skipped[contender.name] = "not built here"
+                    continue
+                key = (built.key, one.entry, one.threads, one.dynamic_smem)
+                if key not in seen:
+                    seen.add(key)
+                    ask(contender.name, built, one.entry, one.threads, one.dynamic_smem)
+        except GemmTracksError as error:
+            skipped[contender.name] = str(error).splitlines()[0]
+    for ahead in (1, 4):
+        ask(f"plain_{ahead}", build.artifact(PLAIN), f"plain_{ahead}", 256, 0)
+    for unit in PRESSED:
+        built = build.artifact(unit)
+        for threads in (32, 96, 160, 256, 288):
+            registers = built.resources["plain_4"].registers
+            ask(f"{registers} registers x {threads} threads", built, "plain_4", threads, 0)
+    copies = build.artifact(TAILS)
+    for dynamic in (57 * 1024, 113 * 1024, 114 * 1024, 48 * 1024, 227 * 1024):
+        ask(f"{dynamic} bytes dynamic", copies, "pad_copy", 256, dynamic)
+    for dynamic in (16, 40 * 1024, 41 * 1024 - 16, 211 * 1024):
+        ask(f"16384 static + {dynamic} dynamic", build.artifact(PLAIN), "plain_1", 128, dynamic)
+    return {"arch": arch, "cases": cases, "skipped": skipped}
+
+
+def driver_blocks(function: Any, threads: int, dynamic_smem: int) -> int:
+    """cuOccupancyMaxActiveBlocksPerMultiprocessor for a CuPy function.
+
+    Raises:
+        CheckError: the driver refused the question.
+    """
+    from cuda.bindings import driver
+
+    handle = driver.CUfunction(int(function.kernel.ptr))
+    status, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, dynamic_smem)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise CheckError(f"cuOccupancyMaxActiveBlocksPerMultiprocessor answered {status.name}")
+    return int(blocks)
+
+
+# --- tails -------------------------------------------------------------------------------------------
+
+TAIL_CASES = ((35, 16), (129, 128), (4092, 128))
+"""(m = n = k, block tile)."""
+TAIL_ROUNDS = 15
+STRATEGIES = ("guard", "mask", "padding", "fast path with tail")
+
+
+def measure_tails() -> dict[str, Any]:
+    """Median device time of each strategy, rounds interleaved, each result checked first."""
+    return {"strategies": list(STRATEGIES), "cases": [_tail_case(size, tile) for size, tile in TAIL_CASES]}
+
+
+def _tail_case(size: int, tile: int) -> dict[str, Any]:
+    cupy = launch.cupy_module()
+    built = build.artifact(TAILS)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    random = cupy.random.RandomState(seed=1)
+    with stream:
+        a, b = (random.random_sample((size, size), dtype=cupy.float32) * 2 - 1 for _ in range(2))
+        c = cupy.empty((size, size), cupy.float32)
+        padded = ceil_div(size, max(tile, 16)) * max(tile, 16)
+        pa, pb, pc = (cupy.zeros((padded, padded), cupy.float32) for _ in range(3))
+        reference = a.astype(cupy.float64) @ b.astype(cupy.float64)
+        scale = cupy.abs(a).astype(cupy.float64) @ cupy.abs(b).astype(cupy.float64)
+    stream.synchronize()
+    blocks = ceil_div(size, tile)
+    copy = launch.load(built, "pad_copy")
+
+    def gemm(name: str, x: Any, y: Any, z: Any, extent: int, grid: int) -> None:
+        arguments = (x, y, z, *(np.int32(extent) for _ in range(6)))
+        launch.load(built, f"{name}_{tile}")((grid, grid), (256,), arguments)
+
+    def copied(source: Any, target: Any, inside: int, outside: int) -> None:
+        extents = (inside, inside, inside, outside, outside, outside)
+        copy((min(ceil_div(outside * outside, 256), 4096),), (256,), (source, target, *map(np.int32, extents)))
+
+    def padding() -> None:
+        copied(a, pa, size, padded)
+        copied(b, pb, size, padded)
+        gemm("exact", pa, pb, pc, padded, padded // tile)
+        # Cropping reads the padded C with its own pitch.
+        extents = (size, size, padded, size, size, size)
+        copy((min(ceil_div(size * size, 256), 4096),), (256,), (pc, c, *map(np.int32, extents)))
+
+    runs: dict[str, Callable[[], None]] = {
+        "guard": lambda: gemm("guard", a, b, c, size, blocks),
+        "mask": lambda: gemm("mask", a, b, c, size, blocks),
+        "padding": padding,
+        "fast path with tail": lambda: gemm("fast", a, b, c, size, blocks),
+    }
+    errors = {}
+    for name, run in runs.items():
+        c.fill(cupy.nan)
+        cupy.cuda.runtime.deviceSynchronize()
+        with stream:
+            run()
+        stream.synchronize()
+        worst = float((cupy.abs(c.astype(cupy.float64) - reference) / scale).max())
+        if not worst <= 2.0**-20:
+            raise CheckError(f"tail strategy {name} at {size}^3 is wrong: error {worst:g} of |A| |B|")
+        errors[name] = worst
+    timed = {**runs, "unchecked": lambda: gemm("exact", pa, pb, pc, padded, padded // tile)}
+    times = _interleaved(stream, timed, launches=100 if size < 1024 else 2)
+    unchecked = times.pop("unchecked")
+    return {
+        "size": size,
+        "tile": tile,
+        "padded": padded,
+        "time_us": times,
+        "unchecked_us": unchecked,
+        "max_error": errors,
+        "rounds": TAIL_ROUNDS,
+    }
+
+
+def _interleaved(stream: Any, runs: dict[str, Callable[[], None]], launches: int) -> dict[str, float]:
+    """Median microseconds of each run, from graphs of ``launches`` repetitions, order rotating by round."""
+    cupy = launch.cupy_module()
+    graphs = {}
+    for name, run in runs.items():
+        with stream:
+            stream.begin_capture()
+            for _ in range(launches):
+                run()
+            graphs[name] = stream.end_capture()
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
+    for name in names:
+        graphs[name].launch(stream)
+    for turn in range(TAIL_ROUNDS):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+            began.record(stream)
+            graphs[name].launch(stream)
+            ended.record(stream)
+            ended.synchronize()
+            samples[name].append(1000.0 * cupy.cuda.get_elapsed_time(began, ended) / launches)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+# --- numerics ----------------------------------------------------------------------------------------
+
+IDENTITY_SHAPE = (512, 384, 1024)
+GROWTH_KERNELS = ("v2_block_tile", "cublas_sgemm", "cublas_fp16_f32out")
+GROWTH_LENGTHS = (256, 1024, 4096, 16384)
+
+
+def measure_numerics() -> dict[str, Any]:
+    """Groups of FP32 kernels that agree to the bit, and the power of k that error grows with."""
+    digests: dict[str, list[str]] = {}
+    skipped: dict[str, str] = {}
+    m, n, k = IDENTITY_SHAPE
+    for contender in contenders():
+        if contender.track != "fp32_simt" or not contender.in_default_set or "rr" not in contender.layouts:
+            continue
+        if contender.needs():
+            skipped[contender.name] = f"needs {contender.needs()}"
+            continue
+        try:
+            c = _result(contender, m, n, k, low=-1.0)[0]
+        except GemmTracksError as error:
+            skipped[contender.name] = str(error).splitlines()[0]
+            continue
+        digests.setdefault(hashlib.sha256(c.tobytes()).hexdigest(), []).append(contender.name)
+    growth = []
+    for name in GROWTH_KERNELS:
+        (contender,) = contenders([name])
+        if contender.needs():
+            continue
+        for label, low in (("zero-mean", -1.0), ("positive", 0.0)):
+            means = []
+            for length in GROWTH_LENGTHS:
+                c, a, b = _result(contender, 128, 128, length, low=low)
+                exact, scale = a @ b, np.abs(a) @ np.abs(b)
+                means.append(float((np.abs(c.astype(np.float64) - exact) / scale).mean()))
+            power = float(np.polyfit(np.log(GROWTH_LENGTHS), np.log(means), 1)[0])
+            growth.append({"name": name, "input": label, "power": power, "mean_error": means})
+    return {
+        "shape": f"{m}x{n}x{k}",
+        "bit_identical_groups": sorted(digests.values(), key=len, reverse=True),
+        "growth": growth,
+        "growth_k": list(GROWTH_LENGTHS),
+        "skipped": skipped,
+    }
+
+
+def _result(contender: Contender, m: int, n: int, k: int, low: float) -> tuple[Any, Any, Any]:
+    """C as the contender computes it, and A and B in float64 after rounding to its input type."""
+    cupy = launch.cupy_module()
+    random = np.random.default_rng(5)
+    a, b = (random.uniform(low, 1, shape).astype(contender.dtype_in) for shape in ((m, k), (k, n)))
+    device_a, device_b = cupy.asarray(a), cupy.asarray(b)
+    c = cupy.full((m, n), cupy.nan, contender.dtype_out)
+    stream = cupy.cuda.get_current_stream()
+    problem: Problem = contender.problem(
+        m,
+        n,
+        k,
+        layout="rr",
+        align_a=pointer_alignment(device_a.data.ptr),
+        align_b=pointer_alignment(device_b.data.ptr),
+        align_c=pointer_alignment(c.data.ptr),
+    )
+    prepared = contender.prepare(problem, Pointers(a=device_a.data.ptr, b=device_b.data.ptr, c=c.data.ptr), stream.ptr)
+    prepared.enqueue(stream.ptr)
+    stream.synchronize()
+    return cupy.asnumpy(c), a.astype(np.float64), b.astype(np.float64)
+
+
+# --- command -----------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "occupancy": measure_occupancy,
+    "numerics": measure_numerics,
+    "tails": measure_tails,
+    "counters": measure_counters,
+}
+UNITS = (PLAIN, TAILS, BANK_PROBE, *PRESSED)
+"""What has to be in a bundle where the GPU machine has no nvcc."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: 0, or the error's own."""
+    parser = argparse.ArgumentParser(prog="python -m compare.evidence", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, help="folder to write to; by default results/<gpu>/evidence")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas: %(default)s")
+    parser.add_argument("--launch-probes", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    try:
+        if options.launch_probes:
+            launch_probes()
+            return 0
+        chosen = [name for name in options.only.split(",") if name]
+        unknown = sorted(set(chosen) - set(PARTS))
+        if unknown:
+            raise UsageError(f"no part is called {', '.join(unknown)}; parts: {', '.join(PARTS)}")
+        for name in chosen:
+            path = write(name, PARTS[name](), options.out)
+            sys.stdout.write(f"{path}\n")
     except GemmTracksError as error:
-        sys.stderr.write(f"compare.evidence: {error}\n")
+        sys.stderr.write(f"{error}\n")
         return error.exit_status
     return 0
 
 
+def write(name: str, content: dict[str, Any], folder: Path | None) -> Path:
+    """Write one part with its provenance and return its path."""
+    from compare import driver, runs
+
+    here = driver.query()
+    facts = runs.provenance(["python", "-m", "compare.evidence", "--only", name], here)
+    slug = here.devices[0].slug if here.devices else "unknown-gpu"
+    target = (folder or runs.results_root() / slug / "evidence") / f"{name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    kept = {key: facts[key] for key in ("date", "revision", "command", "gpu", "driver", "packages") if key in facts}
+    target.write_text(json.dumps({**kept, **content}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return target
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -145,6 +145,19 @@ def test_a_pilot_warms_up_without_the_gate_first(bench, device):
     assert sum(what.startswith("kernel") for what in device.log) == 5
 
 
+def test_a_device_that_was_waking_up_is_not_accused(bench, device):
+    class Waking(Kernel):
+        calls = 0
+
+        def enqueue(self, stream):
+            self.calls += 1
+            self.seconds = 4e-2 if self.calls <= 2 else 2e-2
+            super().enqueue(stream)
+
+    once, twice = bench.pilot(Work("k", (Waking(device, 0.0),)))
+    assert (once, twice) == pytest.approx((2e-2, 2e-2))
+
+
 def test_a_window_counts_its_second_half(bench, device):
     job = Job(work(device, 1e-3), 10, "graph")
     reading = bench.window(job, 0.6)

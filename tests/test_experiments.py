@@ -6,7 +6,7 @@ import pytest
 
 from compare import crosscheck, runs
 from compare.crosscheck import Agreement, medians
-from compare.evidence import EXPERIMENTS, RENDERERS, main, page_text, tables
+from compare.experiments import EXPERIMENTS, RENDERERS, main, page_text, tables
 from kernel.errors import LaunchError
 
 FOUND = {
