@@ -27,6 +27,7 @@ from kernel.errors import GemmTracksError, UsageError
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
+STEPS, MORE_STEPS = "doctor,tests,sanitize,compare,record", "evidence,experiments"
 PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-m", "gpu", "-q", "--maxfail=30")
 """Without the strict options of pyproject.toml: a GPU machine may lack the plug-ins that they expect."""
 GRACE_S = 40.0
