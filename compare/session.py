@@ -193,8 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session = commands.add_parser("run", help="run the steps of a session on a GPU")
     session.add_argument(
         "--steps",
-        default="doctor,tests,sanitize,compare,record",
-        help="which, in order; evidence and experiments besides",
+        default=STEPS,
+        help=f"which, in order: {STEPS}; besides {MORE_STEPS}",
     )
     session.add_argument("--seconds", type=float, default=560.0, help="limit for all of it together")
     session.add_argument("--resume", type=Path, help="what an earlier session left under OUT")
