@@ -325,6 +325,11 @@ def test_another_register_count_than_recorded_is_named():
     assert job.differences(here, recorded) == ["v2 106 (recorded 110)"]
 
 
+def test_the_kernels_that_cublas_picked_are_part_of_the_provenance(run):
+    _, rows = run([CUBLAS, fp32("v2", 2e-3)])
+    assert job.cublas_kernels(rows) == {"64x48x32 rr cublas_sgemm": "cublas_sgemm_kernel"}
+
+
 def test_record_cannot_be_narrowed():
     with pytest.raises(UsageError):
         job.run_compare(["v*"], "", None, record=True, as_json=False)
