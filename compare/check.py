@@ -35,6 +35,7 @@ from kernel.errors import (
     MissingToolError,
     NoDeviceError,
     RejectedError,
+    UnsupportedError,
 )
 
 ROUNDS = 2
@@ -246,6 +247,8 @@ def _one_round(
         variant = executor.run(contender, problem, buffers)
     except RejectedError as error:
         return dataclasses.replace(base, skipped_because=str(error))
+    except UnsupportedError as error:
+        return dataclasses.replace(base, skipped_because=str(error).partition(", reached by")[0])
     except (LaunchError, MachineFault) as error:
         return dataclasses.replace(base, ok=False, reason=str(error).partition("\n")[0])
     except CheckError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compare import driver, report, runs
 from compare.building import Built, build, built_rows, built_table, refused
 from compare.contenders import Contender, contenders
+from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
 from compare.scoring import measured_row, unmeasured_row, with_sgemm_ratio
 from kernel.contract import Artifact
@@ -173,7 +174,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     if writer.finished:
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
     complete = measure(request, chosen, built, writer, GpuSite())
-    rows = with_sgemm_ratio(writer.rows)
+    rows = without_impossible(with_sgemm_ratio(writer.rows))
     writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
     writer.finish(complete=complete, rows=rows)
     if as_json:
@@ -226,7 +227,7 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
                 begun = json.loads(stream.readline())["run"]
         except (OSError, ValueError, KeyError):
             continue
-        if all(begun.get(what) == provenance[what] for what in ("revision", "gpu", "request")):
+        if runs.identity(begun) == runs.identity(provenance):
             return journal.parent
     return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
 

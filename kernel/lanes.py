@@ -73,6 +73,8 @@ class Run:
     """FFMAs executed, counted per thread."""
     traced_fmas: int = 0
     """Those of them whose two factors were both loaded from global memory (epilogues multiply by constants)."""
+    sources_known: bool = False
+    """True where some asynchronous copy's global address was known, so that one without reads nothing."""
     finished: bool = False
     """True where every thread reached its end; false where the step limit or an unknown call stopped the run."""
     unsupported: Counter[str] = field(default_factory=Counter)
@@ -403,8 +405,6 @@ class Block:
             handler(self, instruction, mask)
         elif instruction.kind not in ("control", "barrier", "TMA", "HGMMA"):
             raise Unsupported(opcode)
-        elif instruction.name.startswith(("SYNCS.PHASECHK", "SYNCS.EXCH", "ELECT")):
-            raise Unsupported(opcode)
 
     def _multiply_add(self, instruction: Instruction, mask: Bools) -> None:
         result, left, right = (register(operand) for operand in instruction.operands[:3])
@@ -486,6 +486,7 @@ class Block:
                 reads, reads_sure = self._flag(operand)
                 source_sure = source_sure & reads & reads_sure
         self._note(instruction, addresses, sure, mask, np.where(source_sure, sources, NO_ORIGIN)[np.newaxis])
+        self.run.sources_known |= bool((source_sure & mask & self.live).any())
         taking = mask & sure & self.live
         for i in range(max(instruction.width // 4, 1)):
             word = np.clip((addresses[taking] + 4 * i) // 4, 0, SMEM_WORDS - 1)
@@ -879,6 +880,28 @@ class Block:
                 self._set_flag(operand, np.ones(self.padded, np.bool_), np.ones(self.padded, np.bool_), mask)
                 return
 
+    def _flags_to_register(self, instruction: Instruction, mask: Bools) -> None:
+        """P2R: predicates under a mask into the low bits (or a byte) of a register, the rest from another one."""
+        result, _, rest, chosen_text = instruction.operands
+        chosen, shift = int(chosen_text, 0), _byte_shift(instruction)
+        value, known = self._read(rest)
+        value = value & ~np.int64(chosen << shift)
+        kind = "UP" if instruction.opcode.startswith("U") else "P"
+        for number in range(7):
+            if chosen >> number & 1:
+                value = value | self.flag[kind][number].astype(np.int64) << (number + shift)
+                known = known & self.flag_known[kind][number]
+        self._write(result, value, known, mask)
+
+    def _register_to_flags(self, instruction: Instruction, mask: Bools) -> None:
+        """R2P: the reverse."""
+        _, source, chosen_text = instruction.operands
+        chosen, shift = int(chosen_text, 0), _byte_shift(instruction)
+        value, known = self._read(source)
+        for number in range(7):
+            if chosen >> number & 1:
+                self._set_flag(f"P{number}", (value >> (number + shift) & 1).astype(np.bool_), known, mask)
+
     def _float_from_int(self, instruction: Instruction, mask: Bools) -> None:
         value, known = self._read(instruction.operands[1])
         signed = not any(m.startswith("U") for m in instruction.modifiers)
@@ -929,6 +952,11 @@ class Block:
         self._write(instruction.operands[0], value, np.ones(self.padded, np.bool_), mask)
 
 
+def _byte_shift(instruction: Instruction) -> int:
+    """Bits below the byte that a .B1, .B2 or .B3 modifier names."""
+    return 8 * next((int(m[1]) for m in instruction.modifiers if re.fullmatch(r"B[123]", m)), 0)
+
+
 def _half_bits(text: str) -> int:
     match = re.fullmatch(r"(-?[\d.]+(?:e[-+]?\d+)?)", text)
     if not match:
@@ -964,7 +992,8 @@ def _high_word(a: Ints, b: Ints, c: Ints) -> Ints:
     """Upper 32 bits of the 64-bit product plus the upper word of c, exact for unsigned factors."""
     product = _multiply_wrapping(a, b)
     total = product.astype(np.uint64) + c.astype(np.uint64)
-    return (total >> np.uint64(32)).astype(np.int64)
+    high: Ints = (total >> np.uint64(32)).astype(np.int64)
+    return high
 
 
 def _shift_right(value: Ints, amount: Ints) -> Ints:
@@ -972,12 +1001,14 @@ def _shift_right(value: Ints, amount: Ints) -> Ints:
 
 
 def _funnel_right(both: Ints, amount: Ints) -> Ints:
-    return (both.astype(np.uint64) >> amount.astype(np.uint64)).astype(np.int64) & MASK32
+    shifted: Ints = (both.astype(np.uint64) >> amount.astype(np.uint64)).astype(np.int64)
+    return shifted & MASK32
 
 
 def _product_known(a: Ints, a_known: Bools, b: Ints, b_known: Bools) -> Bools:
     """A product is known where both factors are, or where a known one is zero."""
-    return (a_known & b_known) | (a_known & (a == 0)) | (b_known & (b == 0))
+    settled: Bools = (a_known & b_known) | (a_known & (a == 0)) | (b_known & (b == 0))
+    return settled
 
 
 def _depends(table: int, bit: int) -> bool:
@@ -989,7 +1020,8 @@ def _first_active(mask: Bools) -> Ints:
     """For each thread, the first active thread of its warp (its warp's first thread where none is)."""
     rows = mask.reshape(-1, 32)
     first = rows.argmax(axis=1) + 32 * np.arange(rows.shape[0])
-    return np.repeat(first, 32).astype(np.int64)
+    each: Ints = np.repeat(first, 32).astype(np.int64)
+    return each
 
 
 HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
@@ -1017,12 +1049,15 @@ HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
     "IABS": Block._absolute,
     "SHFL": Block._shuffle,
     "VOTE": Block._vote,
+    "VOTEU": Block._vote,
     "ELECT": Block._elect,
     "SYNCS": Block._try_wait,
     "I2F": Block._float_from_int,
     "I2FP": Block._float_from_int,
     "F2I": Block._int_from_float,
     "MUFU": Block._float_unary,
+    "P2R": Block._flags_to_register,
+    "R2P": Block._register_to_flags,
     "FLO": Block._leading,
     "POPC": Block._population,
     "HFMA2": Block._constant_half,

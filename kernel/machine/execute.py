@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel.contract import Argument, Launch
-from kernel.errors import MachineFault
+from kernel.errors import MachineFault, UnsupportedError
 from kernel.machine.engine import (
     COUNT,
     FAULT,
@@ -142,7 +142,7 @@ def run(
     found = [_describe(code, launch, everything, fault) for fault in faults]
     unsupported = next((fault for fault in found if fault.kind == "unsupported"), None)
     if unsupported is not None:
-        raise MachineFault(str(unsupported))
+        raise UnsupportedError(str(unsupported))
     report = Report(
         kernel=entry,
         faults=found,
