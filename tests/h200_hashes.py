@@ -123,7 +123,11 @@ def on_gpu(kernel: Kernel, case: Case) -> np.ndarray:
     problem = case.problem(kernel)
     a, b, c = case.inputs()
     laid = []
-    for array, letter, pitch in ((a, problem.layout[0], problem.lda), (b, problem.layout[1], problem.ldb), (c, "r", problem.ldc)):
+    for array, letter, pitch in (
+        (a, problem.layout[0], problem.lda),
+        (b, problem.layout[1], problem.ldb),
+        (c, "r", problem.ldc),
+    ):
         rows = array if letter == "r" else array.T
         padded = np.zeros((rows.shape[0], pitch), np.float32)
         padded[:, : rows.shape[1]] = rows
@@ -148,7 +152,9 @@ def record() -> dict[str, Any]:
     for kernel in kernels():
         try:
             found[kernel.name] = {
-                case.name: digest(on_gpu(kernel, case)) for case in CASES if kernel.rejects(case.problem(kernel)) is None
+                case.name: digest(on_gpu(kernel, case))
+                for case in CASES
+                if kernel.rejects(case.problem(kernel)) is None
             }
         except (MissingToolError, BuildError) as error:
             skipped[kernel.name] = str(error)

@@ -148,8 +148,10 @@ def engine() -> ctypes.CDLL:
     library = ctypes.CDLL(str(content_folder("machine", key, make) / "engine.so"))
     library.machine_run.restype = ctypes.c_int
     library.machine_sizes.restype = ctypes.c_int
-    sizes = (INSTRUCTION.itemsize, ctypes.sizeof(BufferRecord), FAULT.itemsize, COUNT.itemsize, TRACE.itemsize)
-    sizes += tuple(ctypes.sizeof(record) for record in (ProgramRecord, LaunchRecord, ResultRecord))
+    sizes = (
+        *(INSTRUCTION.itemsize, ctypes.sizeof(BufferRecord), FAULT.itemsize, COUNT.itemsize, TRACE.itemsize),
+        *(ctypes.sizeof(record) for record in (ProgramRecord, LaunchRecord, ResultRecord)),
+    )
     stated = tuple(library.machine_sizes(which) for which in range(len(sizes)))
     if stated != sizes:
         raise BuildError(f"the engine's records are {stated} bytes, {sizes} are expected")
