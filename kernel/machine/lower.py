@@ -1,6 +1,6 @@
 """PTX statements to the engine's instruction records: operand slots, types, control flow order.
 
-The engine's opcodes are the ``OP_`` names in engine.cpp; an opcode that has no lowering here becomes
+The engine's opcodes are the ``OP_`` names in engine_source/; an opcode that has no lowering here becomes
 ``unsupported`` and is an error that names it only if it is reached.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kernel.errors import MachineFault
 from kernel.machine.ptx import TYPE_BYTES, Function, Module, Statement, Variable
 
-ENGINE_SOURCE = Path(__file__).with_name("engine.cpp")
+ENGINE_FOLDER = Path(__file__).with_name("engine_source")
 NO_OPERAND = -(2**31)
 SHARED_ORIGIN = 1024
 SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 0x01000000, 0x04000000, 0x06000000
@@ -121,9 +121,15 @@ SEAMS = {
 
 
 @cache
+def engine_source() -> dict[str, str]:
+    """The engine's C++ files by name."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINE_FOLDER.glob("*.*"))}
+
+
+@cache
 def opcodes() -> dict[str, int]:
     """Number of every engine opcode, from the names the engine's source uses."""
-    names = sorted(set(re.findall(r"\bOP_(\w+)", ENGINE_SOURCE.read_text(encoding="utf-8"))))
+    names = sorted({name for text in engine_source().values() for name in re.findall(r"\bOP_(\w+)", text)})
     return {name: number for number, name in enumerate(names)}
 
 
