@@ -280,7 +280,7 @@ def _describe(code: Program, launch: Launch | Shape, buffers: list[Buffer], faul
         elsewhere = f"; {other} waits elsewhere ({other_at})" if other else ""
         message = f"barrier in divergent code: {who} waits and its whole warp never arrives{elsewhere}"
     elif number == 12:
-        elsewhere = f" ({other_at})" if other_at else ", which has ended"
+        elsewhere = f" ({other_at})" if other_at else ", which has ended" if other else "as many as it counts"
         message = f"barrier that not all threads reach: {who} waits, {int(fault['extra'])} threads arrived; "
         message += f"missing: {other}{elsewhere}"
     elif number == 13:

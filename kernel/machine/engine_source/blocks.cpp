@@ -1,6 +1,42 @@
 // Which block and which warp runs next, and the engine's way in.
 #include "machine.h"
 
+// Threads that have left a kernel count as arrived from Volta on, so the barrier opens; it is reported all
+// the same, since they never reached it. True where a barrier was opened.
+bool Machine::release_for_the_gone(Block& b) {
+    for (Barrier& B : b.barriers) {
+        if (!B.waiting || B.expected != 32 * b.n_warps) continue;
+        int gone = -1;
+        bool all_gone = true;
+        for (Warp& W : b.warps) {
+            if (B.arrivers >> W.index & 1) continue;
+            all_gone &= W.state == DONE;
+            gone = 32 * W.index;
+        }
+        if (!all_gone || gone < 0) continue;
+        fault(b, BARRIER_EXITED, B.ins, 32 * __builtin_ctz(B.waiting), 0, 0, -1, gone);
+        release(b, B);
+        return true;
+    }
+    return false;
+}
+
+// No warp can run: names one that waits and one that it waits for.
+void Machine::report_stuck(Block& b) {
+    for (Warp& W : b.warps) {
+        if (W.state != AT_BARRIER) continue;
+        Barrier& B = b.barriers[W.barrier];
+        for (Warp& V : b.warps) {
+            if (B.arrivers >> V.index & 1) continue;
+            i32 elsewhere = V.state == AT_BARRIER ? V.barrier_ins : -1;
+            fault(b, BARRIER_STUCK, W.barrier_ins, 32 * W.index, 0, 0, elsewhere, 32 * V.index, B.arrived);
+            return;
+        }
+        fault(b, BARRIER_STUCK, W.barrier_ins, 32 * W.index, 0, 0, -1, -1, B.arrived);
+        return;
+    }
+}
+
 // Runs a block for about ``budget`` warp instructions; true where it is over.
 bool Machine::run_block(Block& b, i64 budget) {
     i64 until = b.executed + budget;
@@ -16,21 +52,8 @@ bool Machine::run_block(Block& b, i64 budget) {
             if (W.state != DONE) all_done = false;
         }
         if (all_done) return true;
-        if (!any) {
-            for (Warp& W : b.warps)
-                if (W.state == AT_BARRIER) {
-                    Barrier& B = b.barriers[W.barrier];
-                    int other = -1;
-                    i32 other_ins = -1;
-                    for (Warp& V : b.warps)
-                        if (!(B.arrivers >> V.index & 1)) {
-                            other = 32 * V.index;
-                            other_ins = V.state == AT_BARRIER ? V.barrier_ins : -1;
-                            break;
-                        }
-                    fault(b, BARRIER_STUCK, W.barrier_ins, 32 * W.index, 0, 0, other_ins, other, B.arrived);
-                    break;
-                }
+        if (!any && !release_for_the_gone(b)) {
+            report_stuck(b);
             b.stopped = true;
             return true;
         }

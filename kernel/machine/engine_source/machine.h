@@ -791,6 +791,8 @@ struct Machine {
     void convert(Warp& W, const Ins& I, u32 exec, const i32* o);
     void shuffle(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
     bool run_block(Block& b, i64 budget);
+    bool release_for_the_gone(Block& b);
+    void report_stuck(Block& b);
     void finish(Block& b);
     void addresses(Warp& W, const Ins& I, const i32* o, u32 exec, u64* address) {
         if (o[0] == NO_OPERAND) {
