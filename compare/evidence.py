@@ -146,7 +146,9 @@ def _profile_contenders(size: int, names: Sequence[str]) -> profiler.Profile:
     by_name: dict[str, tuple[str, dict[str, float]]] = {}
     for name, launched in zip(order, found.launches, strict=False):
         # Of several launches (clearing, reduction) the longest is the one that multiplies.
-        longer = name not in by_name or launched[1].get(profiler.DURATION, 0) > by_name[name][1].get(profiler.DURATION, 0)
+        longer = name not in by_name or launched[1].get(profiler.DURATION, 0) > by_name[name][1].get(
+            profiler.DURATION, 0
+        )
         if longer:
             by_name[name] = launched
     missing = [name for name in names if name not in by_name]

@@ -92,8 +92,8 @@ class MainLoop:
     """Register reads per FFMA, operand reuse taken off; 0 for other instructions."""
     accumulators: int
     """Accumulator chains found in the inner loop, per thread; 0 where the math is not FFMA."""
-    fma_found: float
-    """Multiply-adds per thread and block tile of k (BLOCK_K), by what executed."""
+    fma_found: float | None
+    """Multiply-adds per thread and block tile of k (BLOCK_K), by what executed; None where that is not certain."""
     fma_expected: float
     """What the tile needs: BLOCK_M * BLOCK_N * BLOCK_K over the threads; 0 where the tile is unknown."""
     warning: str = ""
@@ -247,6 +247,8 @@ def _inspection(
     run = lanes.Block(listing, built.arch, launch.block, bank).execute()
     if not run.finished:
         notes.append("the block was not executed to its end; counts cover what ran")
+    if packed and run.guessed:
+        notes.append(f"{len(run.guessed)} branches depend on what is not computed and were taken towards the main loop")
     if run.unsupported:
         notes.append(f"taken as unknown: {', '.join(f'{name} ({count})' for name, count in run.unsupported.items())}")
     loop = _main_loop(listing, run, launch, tile, problem, built.arch) if listing.inner_loop else None
@@ -321,7 +323,7 @@ def _main_loop(
     total = sum(weights.values())
     math_count = sum(weights[kind] for kind in sass.MATH)
     by_class = {name: round(count / steps, 4) for name, count in weights.most_common() if steps and count}
-    found, expected, warning = _fma_balance(run, listing, launch, tile, problem, chains, ran, steps_inner)
+    found, expected, warning = _fma_balance(run, listing, launch, tile, problem, chains, ran)
     return MainLoop(
         header=around.header,
         inner_header=inner.header,
@@ -370,21 +372,23 @@ def _fma_balance(
     problem: Problem | None,
     chains: int,
     ran: bool,
-    steps_inner: float,
-) -> tuple[float, float, str]:
+) -> tuple[float | None, float, str]:
     """(found, expected, warning): multiply-adds per thread and k tile against what the tile needs."""
     if not (tile.BLOCK_M and tile.BLOCK_N and tile.BLOCK_K):
-        return 0.0, 0.0, ""
+        return None, 0.0, ""
     expected = tile.BLOCK_M * tile.BLOCK_N * tile.BLOCK_K / launch.threads
     warnings = []
     needed = tile.THREAD_M * tile.THREAD_N
     is_ffma = any(i.kind == "FFMA" for i in listing.within(listing.inner_loop or listing.loops[0]))
     if is_ffma and needed and chains < needed:
         warnings.append(f"{chains} accumulators per thread, {needed} expected")
-    if not (ran and run.finished and problem is not None):
-        found = expected * chains / needed if is_ffma and needed else expected
-        if warnings:
-            warnings.append(f"FMA count {found:g} per thread and k tile, expected {expected:g}")
+    around = listing.k_loop
+    guessed = around is not None and bool(run.guessed & around.addresses)
+    if not (ran and run.finished and problem is not None) or guessed:
+        if not warnings:
+            return None, expected, ""
+        found = expected * chains / needed
+        warnings.append(f"FMA count {found:g} per thread and k tile, expected {expected:g}")
         return found, expected, "; ".join(warnings)
     if is_ffma:
         done = float(run.traced_fmas or run.lane_fmas)
@@ -731,7 +735,9 @@ def summary(found: Inspection) -> dict[str, str]:
             lines["bound by shared memory"] = f"{100 * loop.bound_shared:.0f} % of peak"
         if loop.reads_per_ffma:
             lines["register reads per FFMA"] = f"{loop.reads_per_ffma:.2f}"
-        lines["multiply-adds per thread and k tile"] = f"{loop.fma_found:g} of {loop.fma_expected:g}"
+        if loop.fma_expected:
+            counted = "not counted, needed" if loop.fma_found is None else f"{loop.fma_found:g} of"
+            lines["multiply-adds per thread and k tile"] = f"{counted} {loop.fma_expected:g}"
         if loop.warning:
             lines["warning"] = loop.warning
     loads = [access for access in found.shared if access.kind in ("load", "matrix")]

@@ -340,6 +340,16 @@ def test_refusal_is_neither_pass_nor_failure():
         assert check_contender(tf32, PROBLEM, NumpyExecutor(), distribution=distribution).ok is None
 
 
+def test_too_little_memory_is_a_refusal(monkeypatch):
+    def full(xp, problem):
+        raise MemoryError("1 TiB asked for")
+
+    monkeypatch.setattr(check, "allocate", full)
+    verdict = check_contender(RIGHT, PROBLEM, NumpyExecutor())
+    assert verdict.ok is None
+    assert "1 TiB" in verdict.skipped_because
+
+
 def test_all_stops_after_a_fault_that_ends_the_process():
     found = list(check_all([RIGHT, faulty("sticky"), RIGHT], parse("4,5"), NumpyExecutor()))
     assert [verdict.ok for _, verdict in found] == [True, False]

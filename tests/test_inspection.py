@@ -226,7 +226,7 @@ def test_ptx_is_assembled_first_and_source_is_built_first(built, tmp_path):
 
 
 def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
-    with pytest.raises(UsageError, match="plain_1, plain_4|plain_4, plain_1"):
+    with pytest.raises(UsageError, match=r"plain_1, plain_4|plain_4, plain_1"):
         inspect_file(built.cubin)
     with pytest.raises(UsageError, match="not a file"):
         inspect_file(tmp_path / "none.cubin")

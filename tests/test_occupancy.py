@@ -159,8 +159,7 @@ def test_equal_to_nvidias_header_on_every_architecture(tmp_path):
         )
         cases += [(number, limits, case) for case in (*edges, *more)]
     lines = [
-        f"{number // 10} {number % 10} {limits.threads} {limits.smem} "
-        + " ".join(map(str, case))
+        f"{number // 10} {number % 10} {limits.threads} {limits.smem} " + " ".join(map(str, case))
         for number, limits, case in cases
     ]
     answer = subprocess.run(

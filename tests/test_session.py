@@ -1,5 +1,6 @@
 """Sessions on a GPU machine, with commands of our own in the place of GPU work; and what make and CI do."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -51,8 +52,11 @@ def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys):
 def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
     with pytest.raises(UsageError, match="recrod"):
         session.steps(["recrod"], tmp_path)
-    names = ["doctor", "tests", "sanitize", "compare", "record"]
-    assert [s.name for s in session.steps(names, tmp_path)] == names
+    names = ["doctor", "tests", "sanitize", "compare", "evidence", "experiments", "record"]
+    found = session.steps(names, tmp_path)
+    assert [s.name for s in found] == names
+    for module in {s.command[s.command.index("-m") + 1] for s in found}:
+        assert importlib.util.find_spec(module), module
     lines = session.table([session.Outcome("tests", 0, 12.3, "5 passed")])
     assert len(lines) == 2
     assert "5 passed" in lines[1]

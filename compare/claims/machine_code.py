@@ -166,8 +166,8 @@ def block_intensity(evidence: Evidence) -> Finding:
 
 def work_unchanged(evidence: Evidence) -> Finding:
     loop = plain(evidence).loop
-    if loop is None:
-        return Finding(DIFFERS, "no main loop was found")
+    if loop is None or loop.fma_found is None:
+        return Finding(DIFFERS, "no main loop was found, or it was not executed")
     value = f"{loop.fma_found:g} multiply-adds per thread and k tile executed, {loop.fma_expected:g} in the formula"
     return verdict(loop.fma_found == loop.fma_expected, value)
 
