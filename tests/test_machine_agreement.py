@@ -46,6 +46,7 @@ def agree(kernel, problem, seed=0):
     except (MissingToolError, BuildError) as error:
         pytest.skip(str(error).splitlines()[0])
     assert outcome.faults == [], str(outcome.faults[0])
+    assert kernel.track != "fp32_simt" or not any("may fuse" in note for note in outcome.notes)
     exact = problem.alpha * (a.astype(np.float64) @ b.astype(np.float64)) + problem.beta * c.astype(np.float64)
     scale = abs(problem.alpha) * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) + abs(problem.beta * c)
     error = np.abs(outcome.c - exact)

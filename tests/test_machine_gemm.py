@@ -201,7 +201,8 @@ def test_map_of_lanes_from_executed_addresses(name):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_no_races(kernel):
+def test_no_races_and_nothing_that_ptxas_may_fuse(kernel):
+    """A product and a sum without a rounding would be listed in the notes."""
     outcome = races(kernel)
     assert outcome.faults == []
     assert outcome.notes == []
