@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kernel.contract import Kernel, Problem
-from kernel.errors import BuildError, MissingToolError
+from kernel.errors import GemmTracksError
 
 RECORDED = Path(__file__).parent / "data" / "h200_hashes.json"
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 1e-42, -1e-40, 1.1754944e-38, 3e38, -3e38, 0.0, -0.0], np.float32)
@@ -156,10 +157,12 @@ def record() -> dict[str, Any]:
                 for case in CASES
                 if kernel.rejects(case.problem(kernel)) is None
             }
-        except (MissingToolError, BuildError) as error:
+        except GemmTracksError as error:
             skipped[kernel.name] = str(error)
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    revision = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    git = shutil.which("git")
+    asked = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False) if git else None
+    revision = asked.stdout.strip() if asked else ""
     return {
         "gpu": properties["name"].decode(),
         "driver": cupy.cuda.runtime.driverGetVersion(),

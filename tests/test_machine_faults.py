@@ -14,6 +14,8 @@ from kernel.build import artifact
 from kernel.contract import Unit
 from kernel.errors import MachineFault
 from kernel.machine import Buffer, Checks, Shape, run
+from kernel.machine.faults import WORDS
+from kernel.machine.lower import ENGINE_FOLDER
 
 SOURCE = Path(__file__).parent / "machine_kernels" / "double_buffer.cu"
 pytestmark = pytest.mark.nvcc
@@ -189,6 +191,7 @@ OTHER: bar.sync 2, 64; ret; }
 """
     fault = first(run(text, "waits", Shape(grid=(1, 1, 1), block=(64, 1, 1)), []), "barrier not reached")
     assert "32 threads arrived" in fault
+    assert "is at line" in fault
     assert "bar.sync 2, 64" in fault
 
 
@@ -253,6 +256,13 @@ def test_null_pointer_and_read_only_memory():
     assert any("read of 16 bytes out of bounds" in text and "a null pointer" in text for text in texts)
     text = str(run(ptx(), "copy4", shape, [target, target, word(4)]).faults[0])
     assert "writes 16 bytes to read-only memory: y[0]" in text
+
+
+def test_every_fault_of_the_engine_has_its_words():
+    header = (ENGINE_FOLDER / "machine.h").read_text(encoding="utf-8")
+    names = re.search(r"enum Kind : i32 \{(.*?)\}", header, re.DOTALL)[1].replace("= 1", "")
+    assert len([name for name in names.split(",") if name.strip()]) == len(WORDS)
+    assert list(WORDS) == list(range(1, len(WORDS) + 1))
 
 
 def test_impossible_launches_are_refused_before_they_run():

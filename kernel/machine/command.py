@@ -18,13 +18,14 @@ import numpy.typing as npt
 from kernel.build import artifact
 from kernel.contract import Kernel, Problem, Unit
 from kernel.errors import MachineFault, UsageError
-from kernel.machine.execute import Checks, Shape, program, run
+from kernel.machine.execute import program, run
 from kernel.machine.gemm import Outcome, simulate
 from kernel.machine.lower import Program
 from kernel.machine.mapping import lane_map, tile_problem
 from kernel.machine.memory import Buffer
 from kernel.machine.ptx import Module, parse
 from kernel.machine.report import Counters, Report
+from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
 
 DTYPES = {

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from kernel.build import artifact
 from kernel.contract import ITEMSIZE, MAX_KNOWN_ALIGNMENT, Kernel, Pointers, Problem
 from kernel.errors import MachineFault, ShapeError
-from kernel.machine.execute import Checks, run
+from kernel.machine.execute import run
+from kernel.machine.faults import OUTPUT_NOT_WRITTEN
 from kernel.machine.memory import ADDRESSABLE, INITIALISED, WRITABLE, WRITTEN, Buffer, place
 from kernel.machine.report import Fault, Report
+from kernel.machine.shape import Checks
 from kernel.plan import arguments, plan
 
 Array = npt.NDArray[np.generic]
@@ -158,7 +160,7 @@ def _unwritten(kernel: Kernel, output: Buffer) -> list[Fault]:
     first, last = (output.where(output.address + int(at)) for at in (missing[0], missing[-1]))
     count = missing.size // output.itemsize
     message = f"{count} elements of the output were never written, from {first} to {last}"
-    return [Fault(kind="output not written", message=message, kernel=kernel.name, count=1)]
+    return [Fault(kind=OUTPUT_NOT_WRITTEN, message=message, kernel=kernel.name, count=1)]
 
 
 def run_kernel(

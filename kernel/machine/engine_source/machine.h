@@ -47,8 +47,7 @@ enum Flag : i32 {
     DST_64 = 16,
     NEGATE_P = 32,
     YIELDS = 64,
-    NAN_MODE = 128,
-    ADDRESS_CONST = 256
+    NAN_MODE = 128
 };
 enum Shadow : u8 { ADDRESSABLE = 1, INITIALISED = 2, WRITABLE = 4, WRITTEN = 8 };
 enum Kind : i32 {
