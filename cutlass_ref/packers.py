@@ -62,7 +62,7 @@ class _MapRecord(ctypes.Structure):
 
 class _Answer(ctypes.Structure):
     _fields_ = (
-        ("workspace", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in ("workspace", "clear_offset", "clear_bytes")),
         ("params", ctypes.c_int32),
         ("dynamic_smem", ctypes.c_int32),
         ("grid", ctypes.c_uint32 * 3),
@@ -99,6 +99,9 @@ class Packed:
     """Bytes."""
     workspace: int
     """Bytes."""
+    clear_offset: int
+    clear_bytes: int
+    """The part of the workspace that must be zero when the kernel starts, bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +226,8 @@ def pack(
         cluster=tuple(answer.cluster),
         dynamic_smem=answer.dynamic_smem,
         workspace=answer.workspace,
+        clear_offset=answer.clear_offset,
+        clear_bytes=answer.clear_bytes,
     )
 
 

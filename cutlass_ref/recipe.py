@@ -97,6 +97,11 @@ class Recipe:
             self.block[2] // max(self.warps[2], 1),
         )
 
+    @property
+    def is_stream_k(self) -> bool:
+        """Whether blocks share output tiles, so that partial sums and flags go through a workspace."""
+        return self.scheduler == "streamk" or (self.arch == 80 and self.swizzle == 0)
+
     def objection(self) -> str | None:
         """The first rule that the recipe breaks, or None."""
         if self.opclass not in ("simt", "tensorop"):

@@ -169,7 +169,9 @@ def fp16(m, n, k, **fields):
 def test_simt_refuses_no_shape_pitch_or_alignment(shape):
     m, n, k = shape
     assert SIMT.rejects(Problem(m=m, n=n, k=k)) is None
-    assert SIMT.rejects(Problem(m=m, n=n, k=k, lda=k + 3, ldb=n + 1, ldc=n + 5, align_a=4, align_b=4, align_c=4)) is None
+    assert (
+        SIMT.rejects(Problem(m=m, n=n, k=k, lda=k + 3, ldb=n + 1, ldc=n + 5, align_a=4, align_b=4, align_c=4)) is None
+    )
 
 
 @pytest.mark.parametrize("kernel", [FP16, FP16_SM80], ids=["sm90", "sm80"])
