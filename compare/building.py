@@ -1,0 +1,168 @@
+"""Building what contenders need, in parallel, with a progress display; and what was built, as columns and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from compare.contenders import Contender, KernelContender
+from compare.rows import row
+from kernel.contract import Artifact, Launch, Problem, Unit
+from kernel.errors import BuildError, MissingToolError
+from kernel.gate import objections
+from kernel.occupancy import occupancy
+from kernel.plan import plan, scale_unit
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Built = Mapping[str, "Artifact | BuildError | MissingToolError"]
+"""By unit name: what was built, or why it was not."""
+
+TYPICAL = 4096
+"""Extent of the cube at which a kernel's launch is described where no problem is given."""
+
+
+def kernels_of(contenders: Iterable[Contender]) -> tuple[KernelContender, ...]:
+    """Those contenders that have a kernel of ours to build; libraries bring their own."""
+    return tuple(contender for contender in contenders if isinstance(contender, KernelContender))
+
+
+def units_of(contenders: Iterable[Contender]) -> tuple[Unit, ...]:
+    """Every translation unit that the contenders may launch from, the scale-only ones included, each once."""
+    kernels = kernels_of(contenders)
+    found = {unit.name: unit for contender in kernels for unit in contender.kernel.units()}
+    for arch in sorted({contender.arch for contender in kernels}):
+        found.setdefault(scale_unit(arch).name, scale_unit(arch))
+    return tuple(found.values())
+
+
+def build(contenders: Iterable[Contender]) -> Built:
+    """Build them all, showing progress. What is there already costs a look-up; a failure is a value and a message."""
+    from compare.console import messages, progress
+    from kernel.build import BuildEvent, build_all
+
+    units = units_of(contenders)
+    with progress("building", len(units)) as advance:
+
+        def show(event: BuildEvent) -> None:
+            advance(event.done, event.unit)
+
+        built = build_all(units, progress=show)
+    for name, result in built.items():
+        if not isinstance(result, Artifact):
+            messages().print(f"{name} was not built: {first_line(result)}", style="red")
+    return built
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
+    """The launch that does the GEMM's work rather than clear or reduce; None where nothing is launched."""
+    launches = plan(contender.kernel, problem).launches
+    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == contender.name]
+    return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
+
+
+def static_columns(contender: Contender, problem: Problem, built: Built) -> dict[str, Any]:
+    """Columns that are known without running: resources, occupancy, entry symbols, compiler; empty for libraries.
+
+    Raises:
+        RejectedError: the contender cannot run the problem.
+    """
+    if not isinstance(contender, KernelContender):
+        return {}
+    launch = main_launch(contender, problem)
+    if launch is None:
+        return {}
+    artifact = built.get(launch.unit.name)
+    if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
+        return {}
+    needs = artifact.resources[launch.entry]
+    resident = occupancy(
+        artifact.arch,
+        registers=needs.registers,
+        threads=launch.threads,
+        static_smem=needs.static_smem,
+        dynamic_smem=launch.dynamic_smem,
+        barriers=needs.barriers,
+    )
+    return {
+        "registers": needs.registers,
+        "spill_bytes": needs.spill_bytes,
+        "smem_bytes": needs.static_smem + launch.dynamic_smem,
+        "occupancy_pct": resident.percent,
+        "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
+        "compiler": artifact.compiler,
+    }
+
+
+def catalog_columns(contender: Contender) -> dict[str, Any]:
+    """Columns that a contender's catalog entry fixes."""
+    return {
+        "name": contender.name,
+        "family": contender.family,
+        "track": contender.track,
+        "instruction": contender.instruction or None,
+        "arch": contender.arch or None,
+        "tile": str(contender.tile) if contender.tile.items() else None,
+        "stages": contender.tile.NUM_STAGES or None,
+        "swizzle": contender.swizzle or None,
+        "dtype_in": contender.dtype_in,
+        "dtype_acc": contender.dtype_acc,
+        "dtype_out": contender.dtype_out,
+        "is_default": contender.is_default,
+    }
+
+
+def refused(contender: Contender, problem: Problem, built: Built) -> str | None:
+    """Why the problem may not be timed: the contender's own refusal, a failed build, or the static gate."""
+    reason = contender.rejects(problem)
+    if reason is not None or not isinstance(contender, KernelContender):
+        return reason
+    for launch in plan(contender.kernel, problem).launches:
+        artifact = built.get(launch.unit.name)
+        if artifact is None:
+            return f"{launch.unit.name} was not built"
+        if not isinstance(artifact, Artifact):
+            return f"{launch.unit.name} was not built: {first_line(artifact)}"
+        found = objections(launch, artifact)
+        if found:
+            return f"static gate: {'; '.join(found)}"
+    return None
+
+
+def built_rows(contenders: Iterable[Contender], built: Built) -> list[dict[str, Any]]:
+    """One row per kernel as it was built here, described at a cube of :data:`TYPICAL`; nothing in it was run."""
+    rows = []
+    for contender in kernels_of(contenders):
+        problem = contender.problem(TYPICAL, TYPICAL, TYPICAL)
+        reason = refused(contender, problem, built)
+        values = {"skipped_because": reason} if reason else static_columns(contender, problem, built)
+        variant = "" if reason else contender.variant(problem)
+        shape = {"m": problem.m, "n": problem.n, "k": problem.k, "layout": problem.layout, "variant": variant}
+        rows.append(row(**{**catalog_columns(contender), **shape, **values}))
+    return rows
+
+
+def built_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """What was built here, one line per kernel."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = ("name", "track", "tile", "stages", "registers", "spill_bytes", "smem_bytes", "occupancy_pct", "compiler")
+    heads = ("kernel", "track", "tile", "stages", "regs", "spilled B", "smem B", "occupancy %", "compiler")
+    table = Table(title="Built and inspected here", title_justify="left", title_style="bold")
+    for name, head in zip(columns, heads, strict=True):
+        table.add_column(head, justify="left" if name in ("name", "track", "tile", "compiler") else "right")
+    for line in rows:
+        if line["skipped_because"]:
+            table.add_row(line["name"], line["track"], Text(line["skipped_because"], style="red"))
+            continue
+        cells = ["" if line[name] is None else str(line[name]) for name in columns]
+        cells[columns.index("occupancy_pct")] = "" if line["occupancy_pct"] is None else f"{line['occupancy_pct']:.1f}"
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,364 @@
+"""The command line: ``gemm-tracks`` and ``python -m compare``.
+
+Every command imports what it needs inside its own function, so that ``--help`` and ``list`` stay instant
+and touch neither a driver nor torch, CuPy, pandas or NumPy.
+
+Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 a GPU or tool that is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from kernel.errors import GemmTracksError
+
+if TYPE_CHECKING:
+    from compare.doctor import Diagnosis
+
+app = typer.Typer(
+    name="gemm-tracks",
+    help=(
+        "How far is a hand-written GEMM kernel from cuBLAS on the same track, and how far is the next track?\n\n"
+        "Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 what was asked needs a GPU or tool "
+        "that is not there."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Kernels = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time on Python 3.10
+    typer.Option("--kernels", "-k", help="Names or globs, comma-separated or repeated, such as 'v*,cublas_*'."),
+]
+Shapes = Annotated[
+    str, typer.Option("--shapes", "-s", help="A set's name, or MxNxK,... such as 4096x4096x4096,35x79x19.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+@app.command("list")
+def list_(
+    kernels: Kernels = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every contender: family, track, tile, and what it needs that is not installed.
+
+    Looks up files only: no driver, no torch.
+
+    \b
+    Example:
+      gemm-tracks list --kernels 'v*'
+    """
+    from compare.console import print_json
+    from compare.contenders import contenders
+
+    found = contenders(kernels)
+    if as_json:
+        print_json([describe(contender) for contender in found])
+        return
+    heads = ("name", "family", "track", "tile", "stages", "layouts", "needs")
+    lines = [
+        (c.name, c.family, c.track, str(c.tile), str(c.tile.NUM_STAGES or "-"), ",".join(c.layouts), c.needs() or "-")
+        for c in found
+    ]
+    widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
+    for line in (heads, *lines):
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    typer.echo(f"{len(lines)} contenders")
+
+
+def describe(contender: Any) -> dict[str, Any]:
+    """A contender's catalog entry as JSON holds it."""
+    return {
+        "name": contender.name,
+        "family": contender.family,
+        "track": contender.track,
+        "instruction": contender.instruction,
+        "arch": contender.arch,
+        "tile": dict(contender.tile.items()),
+        "dtype_in": contender.dtype_in,
+        "dtype_acc": contender.dtype_acc,
+        "dtype_out": contender.dtype_out,
+        "layouts": list(contender.layouts),
+        "swizzle": contender.swizzle,
+        "is_default": contender.is_default,
+        "in_default_set": contender.in_default_set,
+        "largest_timed": contender.largest_timed,
+        "summary": contender.summary,
+        "needs": contender.needs(),
+    }
+
+
+@app.command()
+def check(
+    kernels: Kernels = None,
+    shapes: Shapes = "",
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="gpu, or cpu for the PTX machine; a GPU is taken where there is one.")
+    ] = "",
+    fuzz: Annotated[int, typer.Option("--fuzz", min=0, help="Draw so many problems at random instead.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Fixes the draws of --fuzz.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Numerical agreement with float64, nothing timed. Exit status 1 if any check fails.
+
+    Shapes default to the set 'ladder' on a GPU and 'small' on the CPU; kernels to every default one.
+
+    \b
+    Examples:
+      gemm-tracks check --kernels v2_block_tile --shapes 35x79x19,4092
+      gemm-tracks check --device cpu --kernels 'v*' --fuzz 50
+    """
+    from compare.checking import run_checks
+
+    failed = run_checks(kernels, shapes, device, fuzz=fuzz, seed=seed, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare_(
+    kernels: Kernels = None,
+    shapes: Shapes = "",
+    out_folder: Annotated[
+        Optional[Path],  # noqa: UP045 - as above
+        typer.Option("--out", "-o", help="Keep the run in this folder; a run that was interrupted there goes on."),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The main job: build, check, time and report.
+
+    With no GPU it builds and inspects here and joins the recorded run that ships, labelled as recorded.
+    Default: each family's default set in burst at every shape, then sustained at 4096 and 8192 for cuBLAS and
+    each family's best and default.
+
+    \b
+    Examples:
+      gemm-tracks compare
+      gemm-tracks compare --kernels 'v*,cublas_sgemm' --shapes 1024,4096 --out build/run
+    """
+    from compare.job import run_compare
+
+    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME [NAME]", help="A kernel, or a .cu, .ptx or .cubin file; two for side by side."),
+    ],
+    shape: Annotated[
+        str, typer.Option("--shape", "-s", help="Problem that decides the build, as MxNxK; one block tile.")
+    ] = "",
+    source: Annotated[bool, typer.Option("--source", help="Print the source, emitted C++ for CUTLASS.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
+    banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
+    mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
+    ncu: Annotated[bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters for one launch.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
+
+    \b
+    Examples:
+      gemm-tracks inspect v2_block_tile
+      gemm-tracks inspect v4_pad v4_swizzle
+      gemm-tracks inspect v2_block_tile --sass
+    """
+    from compare.inspecting import run_inspect
+
+    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping, "ncu": ncu}
+    run_inspect(what, shape, [name for name, on in wanted.items() if on], as_json=as_json)
+
+
+@app.command()
+def peaks(
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="A device by the name its driver reports, instead of this one.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Datasheet peak, peak at the observed clock, measured ceiling and roofline crossover, each with its formula.
+
+    On a GPU the ceilings are measured; without one they come from the recorded run, labelled as recorded.
+
+    \b
+    Examples:
+      gemm-tracks peaks
+      gemm-tracks peaks --gpu 'NVIDIA H200'
+    """
+    from compare.peak_report import run_peaks
+
+    run_peaks(gpu, as_json=as_json)
+
+
+@app.command()
+def claims(
+    ids: Annotated[Optional[list[str]], typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,  # noqa: UP045
+    write_docs: Annotated[bool, typer.Option("--write-docs", help="Also rewrite docs/claims.md.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Make these verdicts what is expected to hold.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every factual claim of the two source texts that a machine can check, computed anew.
+
+    Exit status 1 if a claim that used to hold no longer does.
+
+    \b
+    Examples:
+      gemm-tracks claims
+      gemm-tracks claims --json
+    """
+    from compare.claimed import run_claims
+
+    broken = run_claims(ids or (), write_docs=write_docs, accept=accept, as_json=as_json)
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a name below results/<gpu>/.")],
+    after: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run to compare with it; 'latest' is the recorded one.")
+    ],
+    threshold: Annotated[
+        float, typer.Option("--threshold", help="Smallest change in time that counts, as a fraction.")
+    ] = 0.02,
+    as_json: AsJson = False,
+) -> None:
+    """Noise-aware comparison of two recorded runs. Exit status 1 where something got slower or broke.
+
+    \b
+    Example:
+      gemm-tracks diff latest build/run
+    """
+    from compare.console import print_json
+    from compare.diff import diff_runs
+
+    found = diff_runs(before, after, threshold)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    if found.exit_status:
+        raise typer.Exit(found.exit_status)
+
+
+@app.command()
+def plot(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
+    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
+    form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
+    out_file: Annotated[
+        Optional[Path],  # noqa: UP045 - as above
+        typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
+    ] = None,
+) -> None:
+    """One figure of a recorded run, for papers and slides. Needs matplotlib (pip install 'gemm-tracks[plot]').
+
+    \b
+    Example:
+      gemm-tracks plot latest --what ladder --format svg
+    """
+    from compare.plots import run_plot
+
+    typer.echo(run_plot(run, what, form, out_file))
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """What this machine can do: driver, toolkit, packages, g++; the first failing check and its cure.
+
+    Exit status 3 if a check fails that this machine needs; GPU checks count where a driver is installed.
+
+    \b
+    Example:
+      gemm-tracks doctor
+    """
+    from compare.console import print_json
+    from compare.doctor import examine
+
+    diagnosis = examine()
+    if as_json:
+        print_json(diagnosis_as_json(diagnosis))
+    else:
+        print_diagnosis(diagnosis)
+    if diagnosis.first_failing:
+        raise typer.Exit(3)
+
+
+def diagnosis_as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    first = diagnosis.first_failing
+    return {
+        "findings": [asdict(finding) for finding in diagnosis.findings],
+        "first_failing": first.check if first else None,
+        "driver": asdict(diagnosis.driver),
+    }
+
+
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    from compare.doctor import bundle, visible_devices
+
+    width = max(len(finding.check) for finding in diagnosis.findings)
+    for finding in diagnosis.findings:
+        verdict = "ok  " if finding.ok else "FAIL" if finding.need == "base" else "-   "
+        typer.echo(f"{verdict} {finding.check.ljust(width)}  {finding.found}")
+    typer.echo(f"     {'CUDA_VISIBLE_DEVICES'.ljust(width)}  {visible_devices()}")
+    typer.echo(f"     {'GEMM_TRACKS_BUNDLE'.ljust(width)}  {bundle()}")
+    first = diagnosis.first_failing
+    if first:
+        typer.echo(f"\nFirst failing check: {first.check}: {first.found}\nCure: {first.cure}")
+    elif diagnosis.driver.problem:
+        typer.echo(f"\nAll that is needed without a GPU is here. {diagnosis.driver.problem}.")
+    else:
+        typer.echo("\nAll checks passed: kernels can be built and run here.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
+    try:
+        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except GemmTracksError as error:
+        return fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        return fail("stopped", 130)
+    except BrokenPipeError:
+        # The reader of a pipe went away, as `head` does; Python must not complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if hasattr(error, "exit_code") and hasattr(error, "show"):  # what typer raises for bad usage
+            error.show()
+            return int(error.exit_code)
+        if type(error).__name__ == "Abort":
+            return fail("stopped", 130)
+        if os.environ.get("GEMM_TRACKS_DEBUG"):
+            raise
+        return fail(f"{type(error).__name__}: {error} (a fault of ours; GEMM_TRACKS_DEBUG=1 shows where)", 1)
+    return status if isinstance(status, int) else 0
+
+
+def fail(text: str, status: int) -> int:
+    """One line on stderr."""
+    sys.stderr.write(f"gemm-tracks: {' '.join(text.split())}\n")
+    return status

@@ -1,0 +1,207 @@
+"""The command ``inspect``: one kernel or file, or two side by side, from machine code alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compare.contenders import KernelContender, contenders
+from kernel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kernel.inspection import Inspection
+
+PROFILED_SHAPE = "1024x1024x1024"
+FILE_SUFFIXES = (".cu", ".ptx", ".cubin")
+
+
+def run_inspect(what: Sequence[str], shape: str, views: Sequence[str], *, as_json: bool) -> None:
+    """Run the command.
+
+    Raises:
+        GemmTracksError: a name is unknown, a build failed, or a tool is missing.
+    """
+    from compare.console import answers, print_json
+
+    if len(what) > 2:
+        raise UsageError(f"{len(what)} names were given; one, or two for side by side, are needed")
+    found = [inspection_of(name, shape) for name in what]
+    if as_json:
+        records = [one.to_dict() for one in found]
+        print_json(records[0] if len(records) == 1 else records)
+        return
+    console = answers()
+    if views:
+        for one in found:
+            for view in views:
+                VIEWS[view](one, console)
+    elif len(found) == 2:
+        print_side_by_side(found[0], found[1], console)
+    else:
+        print_summary(found[0], console)
+
+
+def inspection_of(name: str, shape: str) -> Inspection:
+    """The inspection of a kernel by name, or of a file.
+
+    Raises:
+        UsageError: the name is a library's, which has no code of ours.
+    """
+    from compare.shapes import parse
+    from kernel.inspection import inspect_file, inspect_kernel
+
+    if name.endswith(FILE_SUFFIXES):
+        return inspect_file(Path(name))
+    (*_, contender) = contenders([name])
+    if not isinstance(contender, KernelContender) or contender.name != name:
+        raise UsageError(f"{name}: one kernel from a catalog, or a .cu, .ptx or .cubin file, can be inspected")
+    problem = parse(shape)[0].problem(contender) if shape else None
+    return inspect_kernel(contender.kernel, problem)
+
+
+def print_summary(one: Inspection, console: Console) -> None:
+    """An inspection, a line for each thing people compare, then opcodes and remarks."""
+    from kernel.inspection import summary
+
+    console.print(one.name, style="bold")
+    opcodes = ", ".join(f"{count} {name}" for name, count in list(one.opcodes.items())[:16])
+    lines = {**summary(one), "instructions, as written": f"{sum(one.opcodes.values())}: {opcodes}"}
+    width = max(map(len, lines))
+    for what, text in lines.items():
+        console.print(f"  {what.ljust(width)}  {text}", soft_wrap=True)
+    opcodes = ", ".join(f"{count} {name}" for name, count in list(one.opcodes.items())[:16])
+    console.print(
+        f"  {'instructions, as written'.ljust(width)}  {sum(one.opcodes.values())}: {opcodes}", soft_wrap=True
+    )
+    for note in one.notes:
+        console.print(f"  note: {note}", soft_wrap=True)
+
+
+def print_side_by_side(left: Inspection, right: Inspection, console: Console) -> None:
+    """Two inspections line by line; lines that differ stand out."""
+    from rich.table import Table
+
+    from kernel.inspection import side_by_side
+
+    table = Table("", left.name, right.name)
+    for line in side_by_side(left, right):
+        table.add_row(line.what, line.left, line.right, style="bold" if line.differs else "dim")
+    console.print(table)
+
+
+def print_source(one: Inspection, console: Console) -> None:
+    """The text that was compiled."""
+    console.file.write(Path(one.source).read_text(encoding="utf-8"))
+
+
+def print_ptx(one: Inspection, console: Console) -> None:
+    """The PTX beside the cubin.
+
+    Raises:
+        UsageError: the file that was given brings none.
+    """
+    ptx = Path(one.cubin).with_suffix(".ptx")
+    if not ptx.is_file():
+        raise UsageError(f"{one.cubin}: there is no PTX beside it; give a kernel's name or a .cu file")
+    console.file.write(ptx.read_text(encoding="utf-8"))
+
+
+def print_sass(one: Inspection, console: Console) -> None:
+    """The disassembler's listing of the entry."""
+    console.file.write(listing_of(one))
+
+
+def listing_of(one: Inspection) -> str:
+    """nvdisasm's text for the entry; a .ptx or .cu file that was given is built first."""
+    from kernel.disassemble import assemble, sass
+
+    cubin = Path(one.cubin)
+    if cubin.suffix == ".cubin":
+        return sass(cubin, one.entry)
+    import tempfile
+
+    from kernel.build import artifact
+    from kernel.contract import Unit
+
+    if cubin.suffix == ".cu":
+        unit = Unit(name=f"file.{cubin.stem}", arch=one.arch, source=cubin.absolute(), allow_spills=True)
+        return sass(artifact(unit).cubin, one.entry)
+    with tempfile.TemporaryDirectory(prefix="gemm-tracks-inspect-") as scratch:
+        assembled = Path(scratch) / f"{cubin.stem}.cubin"
+        assemble(cubin, one.arch, assembled)
+        return sass(assembled, one.entry)
+
+
+def print_loop(one: Inspection, console: Console) -> None:
+    """The main loop: its instructions, and what a step of k costs."""
+    from kernel import sass
+
+    listing = sass.parse(listing_of(one))
+    inner = listing.inner_loop
+    if one.loop is None or inner is None:
+        console.print(f"{one.name}: no loop with FFMA, HMMA or HGMMA was found")
+        return
+    for instruction in listing.within(inner):
+        console.print(f"/*{instruction.address:04x}*/  {instruction.text}", soft_wrap=True)
+    console.print(f"per k step and warp, {one.loop.counted}:")
+    for name, count in one.loop.by_name.items():
+        console.print(f"  {count:8g} {name}")
+
+
+def print_banks(one: Inspection, console: Console) -> None:
+    """Every access to shared memory: passes a warp takes, and the fewest that its width allows."""
+    from rich.table import Table
+
+    table = Table("address", "access", "instruction", "bytes a lane", "passes", "ideal", "per k step")
+    for access in one.shared:
+        passes = (f"{access.passes:g}", f"{access.ideal:g}") if access.known else ("not known", "")
+        step = f"{access.per_k_step:g}"
+        table.add_row(f"{access.address:04x}", access.kind, access.text, str(access.width), *passes, step)
+    console.print(table)
+
+
+def print_mapping(one: Inspection, console: Console) -> None:
+    """Which lane holds which elements of the block tile."""
+    if one.lane_map is None:
+        console.print(f"{one.name}: its lane map is not known")
+        return
+    from kernel.mapping import text
+
+    console.print(text(one.lane_map), soft_wrap=True)
+
+
+def print_ncu(one: Inspection, console: Console) -> None:
+    """Nsight Compute's counters for one launch, beside what the bank model predicts; or why there are none."""
+    from kernel import profiler
+
+    if one.family == "file":
+        console.print(f"{one.name}: counters are read for kernels of a catalog only")
+        return
+    shape = one.problem.split()[0] if one.problem else PROFILED_SHAPE
+    found = profiler.profile([sys.executable, "-m", "compare.launch_once", shape, one.name])
+    if found.not_available:
+        console.print(f"{one.name}: counters not available: {found.not_available}", soft_wrap=True)
+        return
+    console.print(f"{one.name} on {shape}, clocks left alone; a duration here is a profiler's and feeds no ratio")
+    for entry, counters in found.launches:
+        console.print(f"  {entry}")
+        for metric, value in counters.items():
+            console.print(f"    {value:>18,.6g}  {metric}")
+    for metric in found.missing:
+        console.print(f"  not known to this ncu or GPU: {metric}")
+
+
+VIEWS = {
+    "source": print_source,
+    "ptx": print_ptx,
+    "sass": print_sass,
+    "loop": print_loop,
+    "banks": print_banks,
+    "mapping": print_mapping,
+    "ncu": print_ncu,
+}
+"""By option name."""

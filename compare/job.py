@@ -1,0 +1,410 @@
+"""The main job, ``compare``: build, check, time, report; or, with no GPU, build, inspect and join what was recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compare import driver, report, runs
+from compare.building import Built, build, built_rows, built_table, refused
+from compare.contenders import Contender, contenders
+from compare.credibility import without_impossible
+from compare.groups import Group, Site, groups
+from compare.scoring import measured_row, unmeasured_row, with_sgemm_ratio
+from kernel.contract import Artifact
+from kernel.errors import BuildError, CheckError, GemmTracksError, MissingToolError, NoDeviceError, UsageError
+
+if TYPE_CHECKING:
+    from compare.ceilings import Ceiling
+    from compare.measure import Measurement, Settings
+    from compare.shapes import Shape
+
+DEFAULT_SHAPES = "default"
+RECORD_EVERYTHING_AT = 4096
+"""The cube at which ``--record`` times every contender of the default set in both windows."""
+RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
+"""Further cubes of ``--record``."""
+CEILINGS = "ceilings"
+"""Name of the shard that holds them."""
+LIBRARIES_ONLY_FROM = 16384
+"""From this cube up ``--record`` times libraries, dispatchers, defaults, and each family's best so far."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One group to be measured, and how."""
+
+    group: Group
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, before anything is known about the machine."""
+
+    patterns: tuple[str, ...]
+    shapes: str
+    record: bool
+
+    def __str__(self) -> str:
+        mode = "record" if self.record else "compare"
+        return f"{mode}; kernels {','.join(self.patterns) or 'default set'}; shapes {self.shapes or 'default'}"
+
+    def contenders(self) -> tuple[Contender, ...]:
+        """Those that were named, else the default set."""
+        chosen = contenders(self.patterns)
+        return chosen if self.patterns else tuple(contender for contender in chosen if contender.in_default_set)
+
+
+def run_compare(patterns: Sequence[str] | None, shapes: str, out: Path | None, *, record: bool, as_json: bool) -> bool:
+    """Run the command; true where a check or gate failed.
+
+    Raises:
+        GemmTracksError: nothing could be compared.
+    """
+    from compare.shapes import parse
+
+    request = Request(tuple(patterns or ()), shapes, record)
+    parse(shapes or DEFAULT_SHAPES)
+    if record and (request.patterns or shapes):
+        raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
+    asked = driver.query()
+    problem = asked.problem
+    if not problem and importlib.util.find_spec("cupy") is None:
+        problem = f"{asked.devices[0].name} is here, but CuPy is not installed (pip install 'gemm-tracks[gpu]')"
+    if problem:
+        if record or out is not None:
+            raise NoDeviceError(f"{problem}; --record and --out keep measurements, and none can be made here")
+        return without_gpu(request, problem, as_json=as_json)
+    return with_gpu(request, asked, out, as_json=as_json)
+
+
+def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
+    """Build and inspect here, and join the recorded run, labelled as recorded."""
+    from compare.console import answers, messages, print_json
+
+    chosen = request.contenders()
+    messages().print(f"{problem}: building and inspecting here; times come from the recorded run")
+    built = build(chosen)
+    here = built_rows(chosen, built)
+    folder = runs.latest()
+    run, rows = runs.read_run(folder) if folder is not None else ({}, [])
+    rows = recorded_rows(request, rows)
+    differ = differences(here, rows)
+    if as_json:
+        print_json(
+            {"recorded": True, "run": run, "rows": rows, "built": here, "closing": list(report.closing_lines(rows))}
+        )
+    else:
+        console = answers()
+        console.print(built_table(here))
+        if folder is None:
+            console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
+        else:
+            print_rows(rows, report.origin(run, recorded=True))
+            if differ:
+                console.print("\nBuilt here with other registers than when it was recorded: " + "; ".join(differ))
+    failures = [result for result in built.values() if not isinstance(result, Artifact)]
+    missing = [result for result in failures if isinstance(result, MissingToolError)]
+    if missing and len(failures) == len(built):
+        raise MissingToolError(str(missing[0]))
+    return any(isinstance(result, BuildError) for result in failures) or any(
+        str(row["skipped_because"]).startswith("static gate") for row in here
+    )
+
+
+def recorded_rows(request: Request, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The recorded rows that were asked for; cuBLAS stays, since the rest is divided by it."""
+    from compare.shapes import parse
+
+    names = [part.strip() for text in request.patterns for part in text.split(",") if part.strip()]
+    wanted = {(s.m, s.n, s.k) for s in parse(request.shapes)} if request.shapes else None
+
+    def asked_for(row: Mapping[str, Any]) -> bool:
+        if wanted is not None and (row["m"], row["n"], row["k"]) not in wanted:
+            return False
+        return not names or row["family"] == "cublas" or any(fnmatch.fnmatchcase(row["name"], n) for n in names)
+
+    return [row for row in rows if asked_for(row)]
+
+
+def differences(here: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Kernels whose registers, as built here, are not those of the recorded run: the source or compiler has changed."""
+    before = {(row["name"], row["variant"] or ""): row["registers"] for row in recorded if row["registers"]}
+    return [
+        f"{row['name']} {row['registers']} (recorded {before[key]})"
+        for row in here
+        if (key := (row["name"], row["variant"] or "")) in before
+        and row["registers"] is not None
+        and before[key] != row["registers"]
+    ]
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
+    """Tables, the CUTLASS lines and the two gaps, below where the rows come from."""
+    from compare.console import answers
+
+    console = answers()
+    console.print()
+    console.rule(origin, align="left")
+    for table in report.tables(rows):
+        console.print(table)
+        console.print()
+    for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
+        console.print(line, soft_wrap=True)
+
+
+def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
+    """Build, check, time, report; every finished group is kept on disk."""
+    from compare.console import messages, print_json
+    from compare.groups import GpuSite
+
+    chosen = request.contenders()
+    require_some(chosen)
+    built = build(contender for contender in chosen if not contender.needs())
+    provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
+    folder = out or (runs.record_folder(provenance) if request.record else default_folder(provenance))
+    writer = runs.RunWriter(folder, provenance)
+    if writer.finished:
+        messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
+    complete = measure(request, chosen, built, writer, GpuSite())
+    rows = without_impossible(with_sgemm_ratio(writer.rows))
+    writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
+    writer.finish(complete=complete, rows=rows)
+    if as_json:
+        print_json(
+            {"recorded": False, "run": writer.provenance, "rows": rows, "closing": list(report.closing_lines(rows))}
+        )
+    else:
+        print_rows(rows, report.origin(writer.provenance, recorded=False))
+    if not complete:
+        messages().print(f"stopped; what was finished is kept in {folder}, and the same command goes on from there")
+        raise KeyboardInterrupt
+    messages().print(f"kept in {folder}")
+    if request.record and out is None:
+        runs.make_latest(folder)
+    return any(row["ok"] is False for row in rows)
+
+
+def require_some(chosen: Sequence[Contender]) -> None:
+    """Say which contenders lack something here; their rows will say so too.
+
+    Raises:
+        MissingToolError: all of them do.
+    """
+    from compare.console import messages
+
+    lacking = {contender.name: contender.needs() for contender in chosen if contender.needs()}
+    text = ", ".join(f"{name} ({needs})" for name, needs in lacking.items())
+    if len(lacking) == len(chosen):
+        raise MissingToolError(f"none of the contenders can run here; what each needs: {text}")
+    if lacking:
+        messages().print(f"cannot run for what is not installed: {text}")
+
+
+def toolkit(built: Built) -> str:
+    """Compilers behind what was built."""
+    return ", ".join(sorted({result.compiler for result in built.values() if isinstance(result, Artifact)}))
+
+
+def default_folder(provenance: Mapping[str, Any]) -> Path:
+    """Where a run goes that was given no folder: in the cache; an unfinished one of the same request first."""
+    import json
+
+    from kernel.build import cache_root
+
+    root = cache_root() / "runs"
+    for journal in sorted(root.glob(f"*/{runs.JOURNAL_FILE}"), reverse=True):
+        try:
+            with journal.open(encoding="utf-8") as stream:
+                begun = json.loads(stream.readline())["run"]
+        except (OSError, ValueError, KeyError):
+            continue
+        if runs.identity(begun) == runs.identity(provenance):
+            return journal.parent
+    return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
+
+
+def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Everything to be measured. ``finished`` rows decide who is a family's best where only the best run."""
+    from compare.measure import quick, record
+    from compare.shapes import parse
+
+    if not request.record:
+        settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
+        return [
+            Part(group, settings)
+            for shape in parse(request.shapes or DEFAULT_SHAPES)
+            for group in groups(chosen, shape)
+        ]
+    full = record()
+    found = [Part(group, full) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
+    for size in RECORD_SQUARES:
+        few = size >= LIBRARIES_ONLY_FROM
+        members = [c for c in chosen if is_reference(c) or c.name in leaders(finished)] if few else chosen
+        settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size < RECORD_EVERYTHING_AT)
+        found += [Part(group, settings) for group in groups(members, cube(size))]
+    return found
+
+
+def cube(size: int) -> Shape:
+    """The square problem of one extent."""
+    from compare.shapes import Shape
+
+    return Shape(m=size, n=size, k=size, shape_set="squares")
+
+
+def is_reference(contender: Contender) -> bool:
+    """Libraries, what they pick by default, and dispatchers: timed at every size."""
+    return contender.is_default or contender.family in ("cublas", "torch") or contender.name.endswith("_dispatch")
+
+
+def leaders(rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The fastest of each family on each track, at any shape so far."""
+    pairs = {(row["family"], row["track"], report.shape_of(row)) for row in rows}
+    best = (report.fastest(r for r in rows if (r["family"], r["track"], report.shape_of(r)) == pair) for pair in pairs)
+    return frozenset(str(row["name"]) for row in best if row is not None)
+
+
+def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:
+    """Check and time every part that is not done yet; false where the user stopped it.
+
+    Raises:
+        CheckError: a baseline is wrong, or a GPU fault has ended this process' use of the device.
+    """
+    from compare.check import check_baseline
+    from compare.console import progress
+    from compare.measure import estimate_s
+
+    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
+    ceilings = ceilings_of(writer, site)
+    planned = parts(request, chosen, writer.rows)
+    todo = [part for part in planned if part.group.name not in writer.finished]
+    costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
+    try:
+        with progress("comparing", sum(costs.values())) as advance:
+            done = 0.0
+            for part in planned:
+                name = part.group.name
+                if name in writer.finished:
+                    continue
+                if request.record:
+                    # Who is best is known only once the smaller cubes are done.
+                    part = next((p for p in parts(request, chosen, writer.rows) if p.group.name == name), part)
+
+                def tell(fraction: float, text: str, base: float = done, name: str = name) -> None:
+                    advance(base + fraction * costs[name], f"{name}: {text}")
+
+                rows, samples = run_part(part, built, site, writer, ceilings, tell)
+                writer.add(name, rows, samples)
+                done += costs[name]
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def ceilings_of(writer: runs.RunWriter, site: Site) -> list[Ceiling]:
+    """The run's ceilings: those it has, else measured now and kept in its provenance."""
+    from compare.ceilings import Ceiling
+
+    kept = writer.samples_of(CEILINGS)
+    if CEILINGS not in writer.finished:
+        found = site.ceilings()
+        kept = [dataclasses.asdict(one) for one in found]
+        writer.add(CEILINGS, (), kept)
+    return [Ceiling(**{**one, "throttle": None if one["throttle"] is None else tuple(one["throttle"])}) for one in kept]
+
+
+def run_part(
+    part: Part,
+    built: Built,
+    site: Site,
+    writer: runs.RunWriter,
+    ceilings: Sequence[Ceiling],
+    tell: Callable[[float, str], None],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Check every contender of a group, time those that passed; (rows, samples).
+
+    Raises:
+        CheckError: a GPU fault; the contender at fault is written down, so that resuming leaves it out.
+    """
+    from compare.ceilings import ceiling_of
+    from compare.check import check_contender
+    from compare.measure import Progress, measure_group
+    from compare.operand_sets import OperandSets
+
+    group, shape = part.group, part.group.shape
+    faults = {row["name"]: row for row in writer.rows if shard_of_fault(group.name, row["name"]) in writer.finished}
+    verdicts, rows = {}, []
+    for number, contender in enumerate(group.contenders):
+        tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
+        if contender.name in faults:
+            continue
+        needs = contender.needs()
+        reason = f"not installed: {needs}" if needs else refused(contender, group.problem, built)
+        reason = reason or too_slow(contender, part)
+        if reason is not None:
+            rows.append(unmeasured_row(contender, group, built, reason))
+            continue
+        try:
+            verdict = check_contender(
+                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed
+            )
+        except GemmTracksError as error:
+            # One contender that this machine cannot run must not cost the others their rows.
+            rows.append(unmeasured_row(contender, group, built, str(error)))
+            continue
+        if verdict.ok is None:
+            rows.append(unmeasured_row(contender, group, built, verdict.skipped_because))
+        elif not verdict.ok:
+            rows.append(unmeasured_row(contender, group, built, f"failed the check: {verdict.reason}", verdict))
+        else:
+            verdicts[contender.name] = verdict
+        if verdict.fatal:
+            writer.add(shard_of_fault(group.name, contender.name), rows[-1:])
+            raise CheckError(
+                f"{contender.name} on {group.problem}: {verdict.reason}. What was finished is kept in "
+                f"{writer.folder}; the same command goes on without this kernel"
+            )
+    passed = [contender for contender in group.contenders if contender.name in verdicts]
+    if not passed:
+        return rows, []
+    operands = OperandSets(site.executor.xp, group.problem, shape.input, shape.seed, site.bench.stream)
+
+    def show(progress: Progress) -> None:
+        tell(0.3 + 0.7 * progress.fraction, progress.text)
+
+    found: list[Measurement] = measure_group(
+        passed, group.problem, operands, part.settings, show,
+        bench=site.bench, reverify=operands.reverify,
+    )  # fmt: skip
+    facts = site.bench.facts
+    by_name = {contender.name: contender for contender in passed}
+    for one in found:
+        contender = by_name[one.name]
+        ceiling = ceiling_of(ceilings, group.track, contender.instruction, one.window, facts.compute_capability)
+        rate = ceiling.tflops if ceiling else None
+        rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
+    order = {contender.name: number for number, contender in enumerate(group.contenders)}
+    rows.sort(key=lambda row: order[row["name"]])
+    return rows, [{**one.samples(), "input": shape.input} for one in found if one.seconds]
+
+
+def shard_of_fault(group: str, contender: str) -> str:
+    """Name of the shard that says that a contender's fault ended a process."""
+    return f"fault of {contender} in {group}"
+
+
+def too_slow(contender: Contender, part: Part) -> str | None:
+    """Why a default run leaves the contender out, or None."""
+    limit, problem = contender.largest_timed, part.group.problem
+    if part.settings.leave_out_slow and limit and problem.m * problem.n * problem.k > limit**3:
+        return f"too slow to be timed above {limit}x{limit}x{limit} unless asked for by name"
+    return None

@@ -1,0 +1,658 @@
+"""Timing of one comparison group: contenders of one track, one problem, one layout, the same buffers.
+
+Everything a sceptic asks of a ratio is settled here: who is compared with whom, in which windows, under
+which L2 state; that C is what it was before every launch where beta is not zero; that results are right
+after timing, on other inputs, too; and that no number leaves which the device cannot produce.
+The windows themselves are in :mod:`compare.windows`, the device in :mod:`compare.timing`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from compare import credibility, peaks
+from compare.statistics import Interval, StoppingRule, disagreement, interval, median, paired_ratios, spread
+from compare.timing import Bench, WindowReading, Work
+from compare.windows import (
+    GRAPH_BELOW_S,
+    GRAPH_LAUNCHES,
+    BurstResult,
+    BurstSettings,
+    Series,
+    Steady,
+    SustainedResult,
+    SustainedSettings,
+    burst,
+    plan_sample,
+    sustained,
+)
+from kernel.contract import Pointers, Problem, ceil_div
+from kernel.errors import BuildError, CheckError, LaunchError, MissingToolError, RejectedError
+
+if TYPE_CHECKING:
+    from compare.contenders import Contender, Prepared
+
+L2_MULTIPLE = 3
+"""Cold L2: between two uses of an operand set, at least this many times the cache passes through it."""
+UNSTABLE_DRIFT = 0.02
+"""Rounds disagree where the median moved by more than this from the first half to the second."""
+UNSTABLE_SPREAD = 0.03
+"""Sustained windows of one contender disagree where they spread by more than this."""
+
+
+class Operands(Protocol):
+    """Device buffers of one group; every contender gets the same ones."""
+
+    distribution: str
+    """What A and B are filled with."""
+
+    def pointers(self, index: int = 0) -> Pointers:
+        """Addresses of operand set ``index``."""
+
+    def grow(self, sets: int) -> None:
+        """Make sure that there are so many sets, with equal contents in distinct memory.
+
+        Raises:
+            MemoryError: there is no room for them.
+        """
+
+    def restore_c(self, stream: int, index: int = 0) -> None:
+        """Queue a copy that puts C of a set back to what it was at first."""
+
+
+Reverify = Callable[["Contender", "Prepared"], "str | None"]
+"""Changes the inputs, poisons C, runs what was timed once more and checks it against a fresh reference.
+
+Answers why the result is wrong, or None where it is right. Raises nothing for a wrong result.
+"""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is being done, and the fraction of the group that is behind it."""
+
+    text: str
+    fraction: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a group is measured."""
+
+    burst: BurstSettings | None = field(default_factory=BurstSettings)
+    """None leaves the burst out."""
+    sustained: SustainedSettings | None = field(default_factory=SustainedSettings)
+    sustained_sizes: tuple[int, ...] | None = None
+    """Cubes that sustained windows are taken at; None for every problem."""
+    sustained_all: bool = True
+    """Every contender, or only cuBLAS with each family's best and default."""
+    cold: bool = False
+    """Also time bursts with a cold L2."""
+    leave_out_slow: bool = True
+    """Leave out contenders beyond their ``largest_timed``."""
+    max_cold_bytes: int = 8 << 30
+    """Most device memory that operand sets for cold timing may take."""
+    seed: int = 0
+
+    def wants_sustained(self, problem: Problem) -> bool:
+        if self.sustained is None:
+            return False
+        return self.sustained_sizes is None or (
+            problem.m == problem.n == problem.k and problem.m in self.sustained_sizes
+        )
+
+
+def quick() -> Settings:
+    """What ``compare`` does by default: five squares in under four minutes on an H200."""
+    return Settings(
+        burst=BurstSettings(
+            long_slice_s=0.4,
+            sample_s=0.0008,
+            stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
+        ),
+        sustained=SustainedSettings(
+            stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)
+        ),
+        sustained_sizes=(4096, 8192),
+        sustained_all=False,
+    )
+
+
+def record() -> Settings:
+    """What ``compare --record`` does: both windows for everyone, both L2 states."""
+    return Settings(
+        burst=BurstSettings(
+            long_slice_s=0.4,
+            sample_s=0.001,
+            stop=StoppingRule(min_rounds=20, max_rounds=80, half_width=0.005, cap_s=12.0, hard_cap_s=60.0),
+        ),
+        sustained=SustainedSettings(
+            stop=StoppingRule(min_rounds=3, max_rounds=6, half_width=0.01, cap_s=30.0, hard_cap_s=90.0)
+        ),
+        sustained_all=True,
+        cold=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One contender in one window and L2 state; times in seconds of one GEMM.
+
+    Where nothing was measured, ``skipped_because`` or ``rejected_because`` says why and ``seconds`` is empty.
+    """
+
+    name: str
+    problem: Problem
+    window: str
+    l2: str = "warm"
+    input: str = "uniform"
+    variant: str = ""
+    kernel_names: tuple[str, ...] = ()
+    timer: str = ""
+    seconds: tuple[float, ...] = ()
+    """Every sample, in the order taken: bursts one a round, sustained one a part of the counted halves."""
+    window_seconds: tuple[float, ...] = ()
+    """Sustained only: the mean of each window's counted half."""
+    ratios: tuple[float, ...] = ()
+    """cuBLAS over this, paired within rounds or with the nearest windows."""
+    x_cublas: Interval | None = None
+    clocks_mhz: tuple[float, ...] = ()
+    power_w: float | None = None
+    power_from: str = ""
+    temperature_c: float | None = None
+    nvml_clock_mhz: float | None = None
+    throttle: tuple[str, ...] | None = None
+    unstable: bool | None = None
+    stopped_because: str = ""
+    notes: tuple[str, ...] = ()
+    skipped_because: str = ""
+    """It did not run the problem."""
+    rejected_because: str = ""
+    """It ran, and the number or the result is not to be believed."""
+
+    @property
+    def median_s(self) -> float | None:
+        """Median time; for sustained windows the median of their means."""
+        of = self.window_seconds or self.seconds
+        return median(of) if of else None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Median SM clock while samples were taken."""
+        return median(self.clocks_mhz) if self.clocks_mhz else None
+
+    @property
+    def tflops(self) -> float | None:
+        """2 m n k over the median time; None where there is no time or no work."""
+        if self.median_s is None or self.problem.is_empty or self.problem.is_scale_only:
+            return None
+        return self.problem.flop / self.median_s * 1e-12
+
+    def samples(self) -> dict[str, Any]:
+        """What is kept beside the table, in JSON's types; times in microseconds."""
+        return {
+            "name": self.name,
+            "variant": self.variant,
+            "m": self.problem.m,
+            "n": self.problem.n,
+            "k": self.problem.k,
+            "layout": self.problem.layout,
+            "dtype_in": self.problem.dtype_in,
+            "dtype_out": self.problem.dtype_out,
+            "input": self.input,
+            "window": self.window,
+            "l2": self.l2,
+            "time_us": [round(1e6 * value, 4) for value in self.seconds],
+            "window_us": [round(1e6 * value, 4) for value in self.window_seconds],
+            "x_cublas": [round(value, 6) for value in self.ratios],
+            "clock_mhz": [round(value, 1) for value in self.clocks_mhz],
+            "power_from": self.power_from,
+            "temperature_c": self.temperature_c,
+            "nvml_clock_mhz": self.nvml_clock_mhz,
+            "stopped_because": self.stopped_because,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A contender on its way through the group."""
+
+    contender: Contender
+    prepared: Prepared | None = None
+    work: Work | None = None
+    launch_s: float = 0.0
+    skipped: str = ""
+    rejected: str = ""
+
+    @property
+    def runs(self) -> bool:
+        return self.work is not None and not (self.skipped or self.rejected)
+
+    def running(self) -> tuple[Work, Prepared]:
+        """What it runs; only of entries that run."""
+        assert self.work is not None
+        assert self.prepared is not None
+        return self.work, self.prepared
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """Entry symbols; none where a library's call cannot be captured to read them."""
+        try:
+            return tuple(self.running()[1].kernel_names)
+        except LaunchError:
+            return ()
+
+    def drop(self, error: Exception) -> None:
+        """It cannot run (skipped) or must not be believed (rejected)."""
+        if isinstance(error, CheckError):
+            self.rejected = str(error)
+        else:
+            self.skipped = str(error)
+
+
+def baseline_of(contenders: Sequence[Contender]) -> str:
+    """Name of the group's cuBLAS, which every ratio is taken against; empty where it is not among them."""
+    return next((one.name for one in contenders if one.family == "cublas"), "")
+
+
+def measure_group(
+    contenders: Sequence[Contender],
+    problem: Problem,
+    operands: Operands,
+    settings: Settings,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    bench: Bench,
+    reverify: Reverify | None = None,
+    baseline: str | None = None,
+) -> list[Measurement]:
+    """Measure contenders of one track on one problem.
+
+    Args:
+        contenders: of one track and family-independent; cuBLAS among them is what ratios refer to.
+        problem: shape, layout and types; also alpha and beta, which are applied once per launch.
+        operands: the buffers everybody runs on.
+        settings: :func:`quick`, :func:`record`, or your own.
+        progress: told what is going on.
+        bench: the device.
+        reverify: the check after timing; without it nothing is verified, so only tests leave it out.
+        baseline: name of the contender that ratios refer to, if not cuBLAS.
+
+    Returns:
+        One measurement per contender, window and L2 state that was asked of it, in the contenders' order;
+        contenders that cannot run the problem are among them.
+    """
+    tell = _Teller(progress, settings, problem)
+    reference = baseline_of(contenders) if baseline is None else baseline
+    entries = [_Entry(contender) for contender in contenders]
+    for entry in entries:
+        _prepare(entry, problem, operands, settings, bench)
+        tell.at(f"prepared {entry.contender.name}", "prepare", 1.0)
+    found: list[Measurement] = []
+    if settings.burst is not None:
+        warm = _measure_burst(entries, reference, problem, settings, bench, "warm", tell)
+        found += warm
+        if settings.cold:
+            found += _measure_cold(entries, reference, problem, operands, settings, bench, tell)
+    if settings.wants_sustained(problem):
+        chosen = entries if settings.sustained_all else _best_and_default(entries, found)
+        found += _measure_sustained(chosen, reference, problem, settings, bench, tell)
+    bench.forget()
+    if reverify is not None:
+        found = _reverified(entries, found, reverify, tell)
+    order = {contender.name: number for number, contender in enumerate(contenders)}
+    found = [_believable(one, entries[order[one.name]].contender, bench) for one in found]
+    found = [dataclasses.replace(one, input=operands.distribution) for one in found]
+    return sorted(found, key=lambda one: order[one.name])
+
+
+def _prepare(entry: _Entry, problem: Problem, operands: Operands, settings: Settings, bench: Bench) -> None:
+    contender = entry.contender
+    try:
+        reason = _refusal(contender, problem, settings)
+        if reason is not None:
+            raise RejectedError(reason)
+        credibility.check_types(contender.name, contender.track, problem)
+        entry.prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
+        entry.work = Work(contender.name, (entry.prepared,), _restore(problem, operands))
+        once, entry.launch_s = bench.pilot(entry.work)
+        credibility.check_repeats(contender.name, once, entry.launch_s)
+    except (RejectedError, LaunchError, BuildError, MissingToolError, CheckError) as error:
+        entry.drop(error)
+
+
+def _refusal(contender: Contender, problem: Problem, settings: Settings) -> str | None:
+    """Why a contender is not timed on a problem, or None if it is."""
+    reason = contender.rejects(problem)
+    if reason is not None:
+        return reason
+    limit = contender.largest_timed if settings.leave_out_slow else 0
+    if limit and problem.m * problem.n * problem.k > limit**3:
+        return f"too slow to be timed above {limit}x{limit}x{limit} unless asked for by name"
+    return "nothing to time: C is empty" if problem.is_empty else None
+
+
+def _restore(problem: Problem, operands: Operands) -> Callable[[int], None] | None:
+    """What puts C back before a launch, where launches would otherwise read each other's results."""
+    return None if problem.beta == 0.0 else operands.restore_c
+
+
+def cold_sets(problem: Problem, l2_bytes: int) -> int:
+    """Operand sets that are used in turn so that each finds nothing of its own in L2."""
+    return 1 + max(1, ceil_div(L2_MULTIPLE * l2_bytes, max(problem.bytes_min, 1)))
+
+
+def _measure_burst(
+    entries: Sequence[_Entry],
+    baseline_name: str,
+    problem: Problem,
+    settings: Settings,
+    bench: Bench,
+    l2: str,
+    tell: _Teller,
+) -> list[Measurement]:
+    burst_settings = settings.burst
+    assert burst_settings is not None
+    running = [entry for entry in entries if entry.runs]
+    plans = [plan_sample(bench, one.running()[0], one.launch_s, burst_settings.sample_s) for one in running]
+    baseline = _index(running, baseline_name)
+    result = burst(
+        bench,
+        plans,
+        baseline,
+        burst_settings,
+        may_use_long_slices=bool(running) and running[0].contender.track == "fp32_simt",
+        report=lambda text, share: tell.at(f"{text} ({l2})", f"burst {l2}", share),
+    )
+    found = []
+    for entry, series in zip(running, result.series, strict=True):
+        if series.failed:
+            entry.skipped = series.failed
+        elif series.taken and l2 == "warm":
+            entry.launch_s = median(series.taken)
+        found.append(_of_series(entry, series, result, baseline, problem, l2))
+    names = {entry.contender.name for entry in running}
+    return found + [_not_run(entry, problem, "burst", l2) for entry in entries if entry.contender.name not in names]
+
+
+def _index(entries: Sequence[_Entry], name: str) -> int | None:
+    return next((i for i, entry in enumerate(entries) if entry.contender.name == name), None)
+
+
+def _of_series(
+    entry: _Entry, series: Series, result: BurstResult, baseline: int | None, problem: Problem, l2: str
+) -> Measurement:
+    _, prepared = entry.running()
+    notes = [*result.notes, *([series.plan.note] if series.plan.note else [])]
+    ratios: tuple[float, ...] = ()
+    if baseline is None:
+        notes.append("no ratio: cuBLAS is not among the contenders")
+    elif not series.plan.note and not result.series[baseline].failed:
+        ratios = paired_ratios(result.series[baseline].seconds, series.seconds)
+    taken = series.taken
+    return Measurement(
+        name=entry.contender.name,
+        problem=problem,
+        window="burst",
+        l2=l2,
+        variant=prepared.variant,
+        kernel_names=entry.kernel_names,
+        timer=series.plan.timer,
+        seconds=() if series.failed else tuple(taken),
+        ratios=ratios,
+        x_cublas=interval(ratios),
+        clocks_mhz=tuple(clock for clock in series.clocks if clock is not None),
+        throttle=result.throttle,
+        unstable=disagreement(taken) > UNSTABLE_DRIFT if taken else None,
+        stopped_because=result.stopped_because,
+        notes=tuple(notes),
+        skipped_because=series.failed,
+    )
+
+
+def _measure_cold(
+    entries: Sequence[_Entry],
+    baseline_name: str,
+    problem: Problem,
+    operands: Operands,
+    settings: Settings,
+    bench: Bench,
+    tell: _Teller,
+) -> list[Measurement]:
+    """Bursts over operand sets that are used in turn. Contenders keep their warm work for what follows."""
+    sets = cold_sets(problem, bench.facts.l2_bytes)
+    reason = ""
+    if problem.beta != 0.0:
+        reason = "cold L2 is timed with beta = 0 only: putting C back would warm it"
+    elif sets * problem.bytes_min > settings.max_cold_bytes:
+        reason = f"{sets} operand sets of {problem.bytes_min >> 20} MiB exceed {settings.max_cold_bytes >> 20} MiB"
+    else:
+        try:
+            operands.grow(sets)
+        except MemoryError as error:
+            reason = f"no room for {sets} operand sets: {error}"
+    if reason:
+        missing = [_not_run(entry, problem, "burst", "cold") for entry in entries]
+        return [dataclasses.replace(one, skipped_because=one.skipped_because or reason) for one in missing]
+    cold = [dataclasses.replace(entry) for entry in entries]
+    for entry in cold:
+        if entry.runs:
+            try:
+                _, first = entry.running()
+                more = [entry.contender.prepare(problem, operands.pointers(i), bench.stream) for i in range(1, sets)]
+                entry.work = Work(entry.contender.name, (first, *more))
+            except (RejectedError, LaunchError, MissingToolError, BuildError) as error:
+                entry.drop(error)
+    return _measure_burst(cold, baseline_name, problem, settings, bench, "cold", tell)
+
+
+def self_test(
+    contender: Contender,
+    problem: Problem,
+    operands: Operands,
+    settings: Settings,
+    *,
+    bench: Bench,
+) -> list[credibility.SelfTest]:
+    """A/A: the contender against itself, prepared twice, in every window of ``settings``.
+
+    Raises:
+        CheckError: it could not be timed at all.
+    """
+    again = dataclasses.replace(contender, name=f"{contender.name} again")
+    settings = dataclasses.replace(settings, sustained_all=True, leave_out_slow=False)
+    found = measure_group((contender, again), problem, operands, settings, bench=bench, baseline=contender.name)
+    results = []
+    for one in found:
+        if one.name == again.name:
+            if one.x_cublas is None:
+                reason = one.skipped_because or one.rejected_because or "; ".join(one.notes)
+                raise CheckError(f"A/A of {contender.name} gave no ratio: {reason}")
+            results.append(credibility.SelfTest(contender.name, one.x_cublas, f"{one.window}, {one.l2} L2"))
+    return results
+
+
+def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement]) -> list[_Entry]:
+    """cuBLAS, and of every other family its fastest in the burst and its defaults."""
+    times = {one.name: one.median_s for one in found if one.window == "burst" and one.l2 == "warm" and one.seconds}
+    best: dict[str, _Entry] = {}
+    for entry in entries:
+        seconds = times.get(entry.contender.name)
+        if entry.runs and seconds is not None:
+            leader = best.get(entry.contender.family)
+            if leader is None or seconds < (times[leader.contender.name] or math.inf):
+                best[entry.contender.family] = entry
+    return [
+        entry
+        for entry in entries
+        if entry.runs and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
+    ]
+
+
+def _measure_sustained(
+    entries: Sequence[_Entry],
+    baseline_name: str,
+    problem: Problem,
+    settings: Settings,
+    bench: Bench,
+    tell: _Teller,
+) -> list[Measurement]:
+    assert settings.sustained is not None
+    running = [entry for entry in entries if entry.runs]
+    baseline = _index(running, baseline_name)
+    result = sustained(
+        bench,
+        [entry.running()[0] for entry in running],
+        {entry.contender.name: entry.launch_s for entry in running},
+        baseline,
+        settings.sustained,
+        seed=settings.seed,
+        report=lambda text, share: tell.at(text, "sustained", share),
+    )
+    found = [
+        _of_steady(entry, steady, result, problem, is_baseline=index == baseline)
+        for index, (entry, steady) in enumerate(zip(running, result.steady, strict=True))
+    ]
+    return found + [_not_run(entry, problem, "sustained", "warm") for entry in entries if not entry.runs]
+
+
+def _of_steady(
+    entry: _Entry, steady: Steady, result: SustainedResult, problem: Problem, *, is_baseline: bool
+) -> Measurement:
+    _, prepared = entry.running()
+    windows: Sequence[WindowReading] = () if steady.failed else steady.windows
+    means = tuple(sum(window.seconds) / len(window.seconds) for window in windows)
+    ratios = tuple(1.0 for _ in windows) if is_baseline else tuple(steady.ratios if not steady.failed else ())
+    powers = [window.state.power_w for window in windows if window.state.power_w is not None]
+    temperatures = [window.state.temperature_c for window in windows if window.state.temperature_c is not None]
+    clocks = [window.state.nvml_clock_mhz for window in windows if window.state.nvml_clock_mhz is not None]
+    reasons = [window.state.throttle for window in windows if window.state.throttle is not None]
+    return Measurement(
+        name=entry.contender.name,
+        problem=problem,
+        window="sustained",
+        variant=prepared.variant,
+        kernel_names=entry.kernel_names,
+        timer=windows[0].timer if windows else "",
+        seconds=tuple(value for window in windows for value in window.seconds),
+        window_seconds=means,
+        ratios=ratios,
+        x_cublas=interval(ratios),
+        clocks_mhz=tuple(window.clock_mhz for window in windows if window.clock_mhz is not None),
+        power_w=median(powers) if powers else None,
+        power_from=windows[0].state.power_from if windows else "",
+        temperature_c=max(temperatures, default=None),
+        nvml_clock_mhz=median(clocks) if clocks else None,
+        throttle=tuple(dict.fromkeys(name for names in reasons for name in names)) if reasons else None,
+        unstable=spread(means) > UNSTABLE_SPREAD if means else None,
+        stopped_because=result.stopped_because,
+        skipped_because=steady.failed,
+    )
+
+
+def _not_run(entry: _Entry, problem: Problem, window: str, l2: str) -> Measurement:
+    return Measurement(
+        name=entry.contender.name,
+        problem=problem,
+        window=window,
+        l2=l2,
+        skipped_because=entry.skipped,
+        rejected_because=entry.rejected,
+    )
+
+
+def _reverified(
+    entries: Sequence[_Entry], found: Sequence[Measurement], reverify: Reverify, tell: _Teller
+) -> list[Measurement]:
+    """Strip the times of whoever is wrong now: on other inputs, after all those launches."""
+    wrong: dict[str, str] = {}
+    for entry in entries:
+        if entry.runs:
+            reason = reverify(entry.contender, entry.running()[1])
+            if reason is not None:
+                wrong[entry.contender.name] = f"wrong after timing, on changed inputs: {reason}"
+        tell.at(f"checked {entry.contender.name} again", "verify", 1.0)
+    return [_stripped(one, wrong[one.name]) if one.name in wrong else one for one in found]
+
+
+def _stripped(one: Measurement, reason: str) -> Measurement:
+    """A failed check never gets a time."""
+    return dataclasses.replace(
+        one, seconds=(), window_seconds=(), ratios=(), x_cublas=None, unstable=None, rejected_because=reason
+    )
+
+
+def _believable(one: Measurement, contender: Contender, bench: Bench) -> Measurement:
+    """The measurement, or what is left of it after a check that it fails."""
+    if one.median_s is None:
+        return one
+    facts = bench.facts
+    bound = peaks.peak(facts.name, contender.track, facts.sms, facts.max_mhz)
+    try:
+        credibility.check_times(one.name, one.seconds)
+        credibility.check_rate(one.name, one.problem, one.median_s, bound, one.clock_mhz)
+    except CheckError as error:
+        return _stripped(one, str(error))
+    return one
+
+
+TYPICAL_TFLOPS = {"fp32_simt": 35.0, "tf32_tensor": 250.0, "fp16_tensor": 500.0}
+"""Rates of a middling contender on an H200, for estimates of duration only."""
+
+
+def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Settings) -> float:
+    """Seconds that a group will take, roughly: idling, a middling rate for everybody, and the windows.
+
+    For the estimate that a long command shows before it starts; the progress then corrects it.
+    """
+    running = [one for one in contenders if _refusal(one, problem, settings) is None]
+    if not running:
+        return 0.0
+    track = running[0].track
+    launch = problem.flop / (TYPICAL_TFLOPS[track] * 1e12)
+    total = 0.05 * len(running)
+    if settings.burst is not None:
+        least = GRAPH_LAUNCHES if launch < GRAPH_BELOW_S else 1
+        sample = launch * max(least, int(settings.burst.sample_s / max(launch, 1e-9)))
+        limit = settings.burst.slice_s
+        if track == "fp32_simt":
+            limit = max(limit, settings.burst.long_slice_s)
+        slices = math.ceil(len(running) / max(1, int(limit / sample)))
+        rounds = settings.burst.stop.min_rounds
+        bursts = 2 if settings.cold else 1
+        total += bursts * rounds * (slices * settings.burst.idle_s + len(running) * sample)
+    if settings.sustained is not None and settings.wants_sustained(problem):
+        families = {one.family for one in running}
+        defaults = sum(one.is_default for one in running)
+        count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
+        others = count - 1
+        windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
+        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * settings.sustained.window_s + launch)
+    return total
+
+
+@dataclass
+class _Teller:
+    """Turns steps into one fraction that only grows."""
+
+    progress: Callable[[Progress], None] | None
+    settings: Settings
+    problem: Problem
+    reached: float = 0.0
+
+    def at(self, text: str, phase: str, share: float) -> None:
+        if self.progress is None:
+            return
+        phases = ["prepare"]
+        phases += ["burst warm"] if self.settings.burst else []
+        phases += ["burst cold"] if self.settings.burst and self.settings.cold else []
+        phases += ["sustained"] if self.settings.wants_sustained(self.problem) else []
+        phases.append("verify")
+        done = (phases.index(phase) + share) / len(phases) if phase in phases else 0.0
+        self.reached = max(self.reached, 0.0 if phase == "prepare" else done)
+        self.progress(Progress(text, min(1.0, self.reached)))

@@ -1,0 +1,414 @@
+"""Runs on disk: written shard by shard so that an interrupted one resumes, found, read, and made ``latest``.
+
+A run is a folder with run.json (provenance), rows.csv (the table of :mod:`compare.rows`) and
+samples.json.gz (every sample behind every median). While it is being written, journal.jsonl holds one
+line per finished shard; a run that stopped early keeps it and goes on from there.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gzip
+import importlib.metadata
+import io
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compare.rows import COLUMNS, NAMES
+from kernel.errors import RunFileError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from compare.driver import Driver
+
+FORMAT = 1
+RUN_FILE = "run.json"
+ROWS_FILE = "rows.csv"
+SAMPLES_FILE = "samples.json.gz"
+JOURNAL_FILE = "journal.jsonl"
+REVISION_FILE = "REVISION"
+"""In a bundle: the revision of the checkout that it was written from."""
+LATEST = "latest"
+RECORDED_GPU = "nvidia-h200"
+"""The GPU whose recorded run ships with the project."""
+
+PACKAGES = (
+    "numpy", "pandas", "cupy-cuda13x", "cupy-cuda12x", "torch", "cuda-bindings", "nvidia-ml-py", "numba",
+    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cublas-cu12",
+)  # fmt: skip
+"""Distributions whose versions a run records where they are installed."""
+
+ENVIRONMENT_PREFIXES = ("GEMM_TRACKS_", "CUDA_", "CUBLAS", "CUPY_", "NVIDIA_TF32", "TORCH_", "PYTHONHASHSEED")
+
+
+def repository() -> Path:
+    """The folder that holds this project's packages."""
+    return Path(__file__).resolve().parent.parent
+
+
+def results_root() -> Path:
+    """Where recorded runs live: GEMM_TRACKS_RESULTS, else the checkout's results/, else the installed copy."""
+    override = os.environ.get("GEMM_TRACKS_RESULTS")
+    if override:
+        return Path(override).expanduser()
+    checkout = repository() / "results"
+    if (repository() / "pyproject.toml").is_file():
+        return checkout
+    return Path(__file__).resolve().parent / "recorded"
+
+
+def latest(gpu: str = RECORDED_GPU) -> Path | None:
+    """Folder of the newest complete recorded run on a GPU, or None where there is none yet.
+
+    An installed package has lost the link; the newest complete run by name then takes its place.
+    """
+    root = results_root() / gpu
+    if (root / LATEST / RUN_FILE).is_file():
+        return (root / LATEST).resolve()
+    for run in sorted(root.glob(f"*/{RUN_FILE}"), reverse=True):
+        if json.loads(run.read_text(encoding="utf-8")).get("complete"):
+            return run.parent.resolve()
+    return None
+
+
+def locate(run: str | Path) -> Path:
+    """Folder of a run given as a path, as <gpu>/<run>, or as the word ``latest``.
+
+    Raises:
+        RunFileError: there is no run.json there; the text lists where it was looked for.
+    """
+    text = str(run)
+    if text == LATEST and (newest := latest()) is not None:
+        return newest
+    candidates = [Path(run).expanduser(), results_root() / text, results_root() / RECORDED_GPU / text]
+    for folder in candidates:
+        if (folder / RUN_FILE).is_file():
+            return folder.resolve()
+    looked = ", ".join(dict.fromkeys(str(folder) for folder in candidates))
+    raise RunFileError(f"no recorded run {text!r}: no {RUN_FILE} in {looked}")
+
+
+def read_run(run: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(provenance, rows) of a run; every row has every column, None where nothing was measured.
+
+    Raises:
+        RunFileError: a file is missing, is not of this format, or lacks a column.
+    """
+    folder = locate(run)
+    try:
+        provenance = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        text = (folder / ROWS_FILE).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RunFileError(f"{folder}: cannot be read as a run: {error}") from error
+    if not isinstance(provenance, dict) or provenance.get("format") != FORMAT:
+        raise RunFileError(f"{folder / RUN_FILE}: not a run of format {FORMAT}")
+    return provenance, parse_rows(text, str(folder / ROWS_FILE))
+
+
+def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
+    """A recorded run as a DataFrame: columns, types and units as in :data:`compare.rows.COLUMNS`.
+
+    Integers and booleans use pandas' nullable types, so that what was not measured stays empty.
+    ``frame.attrs["run"]`` is the provenance.
+
+    Raises:
+        RunFileError: there is no such run, or it cannot be read.
+    """
+    import pandas
+
+    provenance, rows = read_run(run)
+    kinds: dict[str, Any] = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
+    series = {c.name: pandas.Series([row[c.name] for row in rows], dtype=kinds[c.type]) for c in COLUMNS}
+    frame: pandas.DataFrame = pandas.DataFrame(series)
+    frame.attrs["run"] = provenance
+    return frame
+
+
+def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
+    """Rows from the text of a rows.csv.
+
+    Raises:
+        RunFileError: a column is missing or unknown, or a cell is not of its column's type.
+    """
+    reader = csv.DictReader(io.StringIO(text))
+    given = tuple(reader.fieldnames or ())
+    missing, unknown = [n for n in NAMES if n not in given], [n for n in given if n not in NAMES]
+    if missing or unknown:
+        raise RunFileError(f"{where}: columns missing: {missing or 'none'}; unknown: {unknown or 'none'}")
+    rows = []
+    for number, cells in enumerate(reader, start=2):
+        try:
+            rows.append({column.name: _parse(column.type, cells[column.name]) for column in COLUMNS})
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFileError(f"{where}, line {number}: {error}") from error
+    return rows
+
+
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The text of rows.csv: integers without decimals, true and false, empty where not measured."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(NAMES)
+    for row in rows:
+        writer.writerow(_format(column.type, row[column.name]) for column in COLUMNS)
+    return out.getvalue()
+
+
+def _parse(kind: str, cell: str | None) -> Any:
+    if cell is None:
+        raise ValueError("the line has fewer cells than columns")
+    if kind == "str":
+        return cell or None
+    if not cell:
+        return None
+    if kind == "bool":
+        if cell not in ("true", "false"):
+            raise ValueError(f"{cell!r} is neither true nor false")
+        return cell == "true"
+    return int(cell) if kind == "int" else float(cell)
+
+
+def _format(kind: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if kind == "bool":
+        return "true" if value else "false"
+    if kind == "int":
+        return str(int(value))
+    return f"{float(value):.7g}" if kind == "float" else str(value)
+
+
+class RunWriter:
+    """Writes one run. Every finished shard is on disk before the next one starts.
+
+    Args:
+        folder: the run's folder, created if needed; a journal in it is resumed.
+        provenance: what :func:`provenance` answered.
+
+    Raises:
+        RunFileError: the folder holds a finished run, or a journal from another revision or GPU.
+    """
+
+    def __init__(self, folder: Path, provenance: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.provenance = dict(provenance)
+        self._shards: dict[str, dict[str, Any]] = {}
+        journal = folder / JOURNAL_FILE
+        if journal.is_file():
+            self._resume(journal)
+        elif (folder / RUN_FILE).exists():
+            raise RunFileError(f"{folder} already holds a finished run; give another folder or remove it")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._append({"format": FORMAT, "run": self.provenance})
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """Names of the shards that need not be run again."""
+        return frozenset(self._shards)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of every finished shard, in the order in which shards were added."""
+        return [row for shard in self._shards.values() for row in shard["rows"]]
+
+    def samples_of(self, shard: str) -> list[dict[str, Any]]:
+        """What a finished shard holds beside rows; empty where it is not finished."""
+        return list(self._shards.get(shard, {"samples": ()})["samples"])
+
+    def add(self, shard: str, rows: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Record a finished shard: its rows, and for each set of samples a mapping that names its row."""
+        entry = {"shard": shard, "rows": [dict(row) for row in rows], "samples": [dict(s) for s in samples]}
+        self._append(entry)
+        self._shards[shard] = entry
+
+    def finish(self, *, complete: bool, rows: Sequence[Mapping[str, Any]] | None = None) -> Path:
+        """Write rows.csv, samples.json.gz and run.json; the journal goes only where the run is complete.
+
+        ``rows`` replaces the shards' own, with columns filled in that need more than one shard.
+        """
+        table = self.rows if rows is None else rows
+        samples = [entry for shard in self._shards.values() if shard["rows"] for entry in shard["samples"]]
+        run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
+        _replace(self.folder / ROWS_FILE, format_rows(table).encode())
+        # A fixed time stamp keeps the archive the same for the same samples.
+        _replace(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
+        _replace(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
+        if complete:
+            (self.folder / JOURNAL_FILE).unlink(missing_ok=True)
+        return self.folder
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        with (self.folder / JOURNAL_FILE).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _resume(self, journal: Path) -> None:
+        entries = []
+        lines = journal.read_text(encoding="utf-8").split("\n")
+        for line in lines[:-1]:  # what follows the last line end was cut off while being written
+            try:
+                entries.append(json.loads(line))
+            except ValueError as error:
+                raise RunFileError(f"{journal}: line {len(entries) + 1} is not JSON: {error}") from error
+        if not entries or entries[0].get("format") != FORMAT:
+            raise RunFileError(f"{journal}: not a journal of format {FORMAT}; remove it to start over")
+        before, now = identity(entries[0]["run"]), identity(self.provenance)
+        if before != now:
+            raise RunFileError(f"{journal} was begun by {before} and cannot go on with {now}; give another folder")
+        self.provenance["resumed"] = self.provenance.get("date", "")
+        self.provenance["date"] = entries[0]["run"].get("date", "")
+        self._shards = {entry["shard"]: entry for entry in entries[1:]}
+        if lines[-1]:
+            _replace(journal, ("\n".join(lines[:-1]) + "\n").encode())
+
+
+def identity(run: Mapping[str, Any]) -> str:
+    """What two sessions must share to be parts of one run: revision, kind of GPU, and what was asked for."""
+    gpu = run.get("gpu") or {}
+    return f"revision {run.get('revision')} on {gpu.get('name')} ({gpu.get('sm_count')} SMs), {run.get('request')!r}"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def record_folder(provenance: Mapping[str, Any]) -> Path:
+    """Where a ``--record`` run goes: an unfinished one of the same revision, else <gpu>/<date>-<revision>."""
+    gpu, revision = str(provenance["gpu"]["slug"]), str(provenance["revision"])
+    root = results_root() / gpu
+    for journal in sorted(root.glob(f"*-{revision}/{JOURNAL_FILE}"), reverse=True):
+        return journal.parent
+    return root / f"{str(provenance['date'])[:10]}-{revision}"
+
+
+def make_latest(folder: Path) -> Path:
+    """Point ``latest`` beside a complete run at it, as a relative link.
+
+    Raises:
+        RunFileError: the run is partial, or is not a run.
+    """
+    run, _ = read_run(folder)
+    if not run.get("complete"):
+        raise RunFileError(f"{folder} is a partial run; latest is moved only by complete ones")
+    link = folder.parent / LATEST
+    partial = folder.parent / f".{LATEST}.partial"
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(folder.name)
+    partial.replace(link)
+    return link
+
+
+def adopt(folder: Path) -> Path:
+    """Copy a run that was made elsewhere into results/<gpu>/ and, if it is complete, make it latest.
+
+    Raises:
+        RunFileError: the folder is no run, or a run of that name is there already.
+    """
+    folder = locate(folder)
+    run, _ = read_run(folder)
+    target = results_root() / str(run["gpu"]["slug"]) / f"{str(run['date'])[:10]}-{run['revision']}"
+    if target.exists():
+        raise RunFileError(f"{target} is there already; remove it first if this run is to replace it")
+    target.mkdir(parents=True)
+    for name in (RUN_FILE, ROWS_FILE, SAMPLES_FILE):
+        shutil.copyfile(folder / name, target / name)
+    if run.get("complete"):
+        make_latest(target)
+    return target
+
+
+def provenance(command: Sequence[str], driver: Driver, toolkit: str = "", request: str = "") -> dict[str, Any]:
+    """What a later reader needs to judge a run: GPU, driver, toolkit, packages, revision, date, command.
+
+    ``request`` says in one line what was asked for; only a run of the same request goes on in its folder.
+
+    Folders are written relative to the current and home folders, so that no machine's layout is recorded.
+    """
+    gpu: dict[str, Any] = {}
+    if driver.devices:
+        first = driver.devices[0]
+        gpu = {
+            "name": first.name,
+            "slug": first.slug,
+            "compute_capability": ".".join(map(str, first.compute_capability)),
+            "sm_count": first.sm_count,
+            "memory_bytes": first.memory_bytes,
+            "l2_bytes": first.l2_bytes,
+        }
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "revision": revision(),
+        "command": [_portable(word) for word in command],
+        "request": request,
+        "gpu": gpu,
+        "driver_cuda": driver.version,
+        "driver": _driver_release(),
+        "toolkit": toolkit,
+        "packages": {name: version for name in PACKAGES if (version := _package_version(name))},
+        "environment": {
+            name: _portable(value)
+            for name, value in sorted(os.environ.items())
+            if name.startswith(ENVIRONMENT_PREFIXES)
+        },
+    }
+
+
+def revision() -> str:
+    """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
+
+    A copy of the tree that travelled without its history takes it from GEMM_TRACKS_REVISION, else from the bundle.
+    """
+    override = os.environ.get("GEMM_TRACKS_REVISION")
+    if override:
+        return override
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=repository(), capture_output=True, text=True, check=True, timeout=30
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    if git("rev-parse", "--show-toplevel") != str(repository()):
+        bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
+        written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
+        return written.read_text(encoding="utf-8").strip() if written and written.is_file() else "unknown"
+    head, changes = git("rev-parse", "--short=10", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    return f"{head or 'unknown'}{'-dirty' if changes else ''}"
+
+
+def _portable(text: str) -> str:
+    for folder, name in ((Path.cwd(), "."), (repository(), "."), (Path.home(), "~")):
+        if folder != Path(folder.anchor):
+            text = text.replace(str(folder), name)
+    return text
+
+
+def _package_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _driver_release() -> str:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    words = text.split()
+    numbers = [word for word in words if word[0].isdigit() and word.count(".") >= 1]
+    return numbers[0] if numbers else ""

@@ -1,0 +1,144 @@
+"""The ladder: every hand-written kernel, in the order in which one builds on the other.
+
+Adding a kernel is one .cu file and one entry here. Tile extents have no other home: they reach the
+source as -D macros, and the source refuses to build without them.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from handwritten.kernel import HandwrittenKernel, Rule
+from kernel.contract import Tile
+from kernel.errors import CatalogError
+
+BLOCK_TILE = Tile(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8)
+TWO_STAGES = Tile(
+    BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8, NUM_STAGES=2
+)  # fmt: skip
+
+SCALAR_ONLY = (1,)
+"""Widths of kernels that make no use of wider accesses; such kernels have one build and an empty variant."""
+
+TWO_BUFFERS = Rule(
+    lambda t: t.NUM_STAGES == 2, "one buffer is computed from while the other is filled (NUM_STAGES = 2)"
+)
+ODD_PITCH = Rule(lambda t: t.BLOCK_K % 2 == 0, "a row padded by one must have an odd pitch (BLOCK_K even)")
+EIGHT_ROWS = Rule(lambda t: t.THREAD_M == 8, "the swizzle takes its row bits from 3 up (THREAD_M = 8)")
+EIGHT_COLUMNS = Rule(lambda t: t.BLOCK_K % 8 == 0, "a swizzled column must stay inside its row (BLOCK_K % 8)")
+FOUR_STEPS = Rule(lambda t: t.BLOCK_K % 4 == 0, "four steps of k are read at once (BLOCK_K % 4)")
+FOUR_CHUNKS = Rule(lambda t: t.BLOCK_K % 16 == 0, "a swizzled chunk must stay inside its row (BLOCK_K % 16)")
+FOUR_ROWS = Rule(lambda t: t.THREAD_M % 4 == 0, "a thread reads A four rows at a time (THREAD_M % 4)")
+TRANSPOSABLE = Rule(
+    lambda t: t.BLOCK_K == 16 and t.BLOCK_M % 32 == 0,
+    "the swizzle spreads the four chunks of a row of A over 32 banks (BLOCK_K = 16, BLOCK_M % 32)",
+)
+
+KERNELS: tuple[HandwrittenKernel, ...] = (
+    HandwrittenKernel(
+        name="v0_naive",
+        tile=Tile(BLOCK_M=16, BLOCK_N=16),
+        summary="one thread an element, every reuse left to the caches",
+        widths=SCALAR_ONLY,
+        largest_timed=4096,
+    ),
+    HandwrittenKernel(
+        name="v1_thread_tile",
+        tile=Tile(BLOCK_M=64, BLOCK_N=64, THREAD_M=4, THREAD_N=4),
+        summary="4 x 4 elements a thread: a quarter of the loads",
+        widths=SCALAR_ONLY,
+        largest_timed=4096,
+    ),
+    HandwrittenKernel(
+        name="v2_block_tile",
+        tile=BLOCK_TILE,
+        summary="block tile in shared memory, warp tile, 8 x 8 thread tile",
+    ),
+    HandwrittenKernel(
+        name="v3_double_buffer",
+        tile=TWO_STAGES,
+        summary="two buffers, cp.async fills one while the other is computed from",
+        rules=(TWO_BUFFERS,),
+    ),
+    HandwrittenKernel(
+        name="v4_pad",
+        tile=TWO_STAGES,
+        summary="A's rows padded by one column: 8-way conflicts become 2-way",
+        vector_operands="bc",
+        rules=(TWO_BUFFERS, ODD_PITCH),
+    ),
+    HandwrittenKernel(
+        name="v4_swizzle",
+        tile=TWO_STAGES,
+        summary="A's columns XORed with row bits 3 to 5: no conflicts",
+        swizzle="column ^ row[5:3]",
+        vector_operands="bc",
+        rules=(TWO_BUFFERS, EIGHT_ROWS, EIGHT_COLUMNS),
+    ),
+    HandwrittenKernel(
+        name="v5_register_block",
+        tile=TWO_STAGES,
+        summary="four k steps read ahead: A along k by LDS.128",
+        rules=(TWO_BUFFERS, FOUR_STEPS),
+    ),
+    HandwrittenKernel(
+        name="v5_chunk_swizzle",
+        tile=TWO_STAGES,
+        summary="v5 with A's 16-byte chunks XORed with row bits 3 and 4: no conflicts",
+        swizzle="chunk ^ row[4:3]",
+        rules=(TWO_BUFFERS, EIGHT_ROWS, FOUR_CHUNKS),
+    ),
+    HandwrittenKernel(
+        name="v6_transposed_split",
+        tile=TWO_STAGES,
+        summary="A transposed in shared memory, thread rows split 4 + 4 across the warp tile",
+        swizzle="row[4:3] ^ chunk",
+        rules=(TWO_BUFFERS, FOUR_ROWS, TRANSPOSABLE),
+    ),
+    HandwrittenKernel(
+        name="v6_transposed_contiguous",
+        tile=TWO_STAGES,
+        summary="v6 with eight adjacent rows a thread",
+        swizzle="row[4:3] ^ chunk",
+        rules=(TWO_BUFFERS, FOUR_ROWS, TRANSPOSABLE),
+    ),
+    HandwrittenKernel(
+        name="s1_smem_only",
+        tile=Tile(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32),
+        summary="v0 with its operands in shared memory",
+        widths=SCALAR_ONLY,
+        largest_timed=4096,
+    ),
+    HandwrittenKernel(
+        name="s2_thread_column",
+        tile=Tile(BLOCK_M=64, BLOCK_N=64, BLOCK_K=8, THREAD_M=8, THREAD_N=1),
+        summary="s1 with eight rows of one column a thread",
+        widths=SCALAR_ONLY,
+        largest_timed=4096,
+        rules=(Rule(lambda t: t.THREAD_N == 1, "a thread has rows of one column (THREAD_N = 1)"),),
+    ),
+    HandwrittenKernel(
+        name="s3_register_staged",
+        tile=TWO_STAGES,
+        summary="v3 with registers instead of cp.async on the way to shared memory",
+        rules=(TWO_BUFFERS,),
+    ),
+    HandwrittenKernel(
+        name="s4_block64",
+        tile=Tile(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8),
+        summary="v2 with a 64 x 64 block tile: half the reuse",
+    ),
+)
+
+
+def get(name: str) -> HandwrittenKernel:
+    """The kernel called ``name``.
+
+    Raises:
+        CatalogError: there is none; the text gives the nearest name.
+    """
+    names = [kernel.name for kernel in KERNELS]
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        raise CatalogError(f"no hand-written kernel is called {name!r}; the nearest is {near[0]}")
+    return KERNELS[names.index(name)]

@@ -1,0 +1,223 @@
+// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
+// The Tensor Core track begins: mma.sync on fragments that ldmatrix reads from swizzled shared memory, which
+// cp.async fills NUM_STAGES - 1 tiles ahead. Runs on sm_80 and later.
+// Limited by mma.sync itself (two thirds of what wgmma reaches on Hopper) and by shared-memory bandwidth.
+// Refuses nothing but a grid of 2^31 blocks.
+#include <cstdint>
+#include "tensor_epilogue.cuh"
+
+#if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(WARP_M) || !defined(WARP_N) || \
+    !defined(NUM_STAGES) || !defined(VECTOR) || !defined(GROUP_M)
+#error "tile extents, VECTOR and GROUP_M come from handwritten/tensor_catalog.py"
+#endif
+constexpr int PIECES_UNROLLED = 4;  // more, and the narrow variants spill
+constexpr int CHUNK = 8;            // elements in 16 bytes, the unit of ldmatrix and of the swizzle
+constexpr int STEP_K = 16;
+constexpr int STEPS = BLOCK_K / STEP_K;
+constexpr int WARPS_N = BLOCK_N / WARP_N;
+constexpr int THREADS = BLOCK_M / WARP_M * WARPS_N * 32;
+constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8;
+constexpr int B_ROWS = B_COLUMN_MAJOR ? BLOCK_N : BLOCK_K, B_COLS = B_COLUMN_MAJOR ? BLOCK_K : BLOCK_N;
+constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2, STAGE_BYTES = A_BYTES + B_ROWS * B_COLS * 2;
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
+static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "ldmatrix.x4 brings 16 rows of A, or 16 columns of B");
+static_assert(BLOCK_K % 64 == 0 && BLOCK_N % 64 == 0, "the swizzle permutes eight chunks of a row");
+static_assert(STEPS % 2 == 0,
+              "fragments alternate between two register buffers, and a tile ends on the second");
+static_assert(NUM_STAGES >= 3, "one stage is read, one has arrived, one is on its way");
+static_assert(VECTOR == 8 || VECTOR == 2 || VECTOR == 1,
+              "cp.async copies 16 or 4 bytes; an element goes by register");
+
+// Chunk c of a row lies at chunk c ^ (row mod 8): the eight rows that an ldmatrix phase reads at one column,
+// and the eight chunks that a copy writes to one row, each fall into all 32 banks once.
+template <int COLS>
+__device__ __forceinline__ uint32_t swizzled(int row, int chunk) {
+    return (row * (COLS / CHUNK) + (chunk ^ (row & 7))) * 16;
+}
+
+// Bytes past exist are written as zeros and not read; exist = 0 reads nothing.
+__device__ __forceinline__ void copy_piece(uint32_t to, const __half* from, int exist) {
+    if constexpr (VECTOR == 8) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exist * 2)
+                     : "memory");
+    } else if constexpr (VECTOR == 2) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(exist * 2)
+                     : "memory");
+    } else {
+        const unsigned short bits = exist ? __ldg(reinterpret_cast<const unsigned short*>(from)) : 0;
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(bits) : "memory");
+    }
+}
+
+// One thread's share of an operand's tiles: every ROW_STEP-th row at one column. Only the address of the
+// first piece is kept; the others are a uniform distance away.
+template <int ROWS, int COLS>
+struct Copier {
+    static constexpr int PIECES = COLS / VECTOR, ROW_STEP = THREADS / PIECES, COUNT = ROWS / ROW_STEP / STEPS;
+    static_assert(THREADS % PIECES == 0 && ROWS % (ROW_STEP * STEPS) == 0,
+                  "each step copies the same number of rows");
+    int row = threadIdx.x / PIECES;
+    int col = threadIdx.x % PIECES * VECTOR;
+
+    // Copies one of STEPS parts of the tile at from, of which rows_left x cols_left elements exist.
+    __device__ __forceinline__ void copy_part(uint32_t to, const __half* from, long long pitch, int rows_left,
+                                              int cols_left, int part) const {
+        const __half* piece = from + row * pitch + col + part * COUNT * ROW_STEP * pitch;
+        const int exist = min(max(cols_left - col, 0), VECTOR);
+#pragma unroll PIECES_UNROLLED
+        for (int i = 0; i < COUNT; ++i) {
+            const int at = row + (part * COUNT + i) * ROW_STEP;
+            copy_piece(to + swizzled<COLS>(at, col / CHUNK) + col % CHUNK * 2, piece,
+                       at < rows_left ? exist : 0);
+            piece += ROW_STEP * pitch;
+        }
+    }
+};
+
+__device__ __forceinline__ void commit_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int PENDING>
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&value)[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&value)[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+struct Fragments {
+    uint32_t a[TILES_M][4];      // 16 x 16 of A: rows g and g + 8 at k, the same at k + 8
+    uint32_t b[TILES_N / 2][4];  // 16 x 16 of B: columns 0..7 at k and k + 8, columns 8..15 likewise
+};
+
+__device__ __forceinline__ void load_fragments(Fragments& to, uint32_t stage, int step, int warp_m,
+                                               int warp_n) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < TILES_M; ++i) {
+        load_matrices(to.a[i], stage + swizzled<BLOCK_K>(warp_m + i * 16 + lane % 16, step * 2 + lane / 16));
+    }
+#pragma unroll
+    for (int j = 0; j < TILES_N / 2; ++j) {
+        if constexpr (B_COLUMN_MAJOR) {
+            const int row = warp_n + j * 16 + lane % 8 + lane / 16 * 8;
+            load_matrices(to.b[j], stage + A_BYTES + swizzled<B_COLS>(row, step * 2 + lane / 8 % 2));
+        } else {
+            const int chunk = warp_n / CHUNK + j * 2 + lane / 16;
+            load_matrices_transposed(to.b[j],
+                                     stage + A_BYTES + swizzled<B_COLS>(step * STEP_K + lane % 16, chunk));
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    h0_mma_sync(const __half* __restrict__ A, const __half* __restrict__ B, Out* __restrict__ C, int m, int n,
+                int k, long long lda, long long ldb, long long ldc, float alpha, float beta) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t stages = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
+
+    const TileOrigin tile = tile_of<GROUP_M>(blockIdx.x, (m - 1) / BLOCK_M + 1, (n - 1) / BLOCK_N + 1);
+    const int block_m = tile.m * BLOCK_M, block_n = tile.n * BLOCK_N;
+    const __half* a_rows = A + block_m * lda;
+    const __half* b_cols = B + (B_COLUMN_MAJOR ? block_n * ldb : block_n);
+    const int k_tiles = (k - 1) / BLOCK_K + 1;
+
+    const Copier<BLOCK_M, BLOCK_K> a_copier;
+    const Copier<B_ROWS, B_COLS> b_copier;
+    auto copy_stage = [&](int k_tile, int part) {
+        const uint32_t to = stages + k_tile % NUM_STAGES * STAGE_BYTES;
+        const int from_k = k_tile * BLOCK_K;
+        a_copier.copy_part(to, a_rows + from_k, lda, m - block_m, k - from_k, part);
+        if constexpr (B_COLUMN_MAJOR) {
+            b_copier.copy_part(to + A_BYTES, b_cols + from_k, ldb, n - block_n, k - from_k, part);
+        } else {
+            b_copier.copy_part(to + A_BYTES, b_cols + from_k * ldb, ldb, k - from_k, n - block_n, part);
+        }
+    };
+
+    for (int s = 0; s < NUM_STAGES - 1; ++s) {
+#pragma unroll
+        for (int part = 0; part < STEPS; ++part) {
+            if (s < k_tiles) copy_stage(s, part);
+        }
+        commit_copies();
+    }
+    wait_copies<NUM_STAGES - 2>();
+    __syncthreads();
+
+    float acc[TILES_M][TILES_N][4] = {};
+    Fragments fragments[2];
+    load_fragments(fragments[0], stages, 0, warp_m, warp_n);
+
+    for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+        const uint32_t now = stages + k_tile % NUM_STAGES * STAGE_BYTES;
+        const uint32_t next = stages + (k_tile + 1) % NUM_STAGES * STAGE_BYTES;
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            if (k_tile + NUM_STAGES - 1 < k_tiles) copy_stage(k_tile + NUM_STAGES - 1, step);
+            if (step + 1 < STEPS) {
+                load_fragments(fragments[(step + 1) % 2], now, step + 1, warp_m, warp_n);
+            } else {
+                // An empty group where nothing was left to copy keeps the count of the wait.
+                commit_copies();
+                // Past this barrier the next tile is there for all, and nobody reads this one again.
+                wait_copies<NUM_STAGES - 2>();
+                __syncthreads();
+                if (k_tile + 1 < k_tiles) load_fragments(fragments[0], next, 0, warp_m, warp_n);
+            }
+            const Fragments& f = fragments[step % 2];
+#pragma unroll
+            for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+                for (int j = 0; j < TILES_N; ++j)
+                    multiply_add(acc[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+
+    const bool wide = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
+#pragma unroll
+    for (int i = 0; i < TILES_M; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = block_m + warp_m + i * 16 + half * 8 + lane / 4;
+            if (row >= m) continue;
+            Out* c_row = C + row * ldc;
+#pragma unroll
+            for (int j = 0; j < TILES_N; ++j) {
+                const int col = block_n + warp_n + j * 8 + lane % 4 * 2;
+                if (col >= n) continue;
+                const bool both = col + 1 < n;
+                float2 value = {alpha * acc[i][j][half * 2], alpha * acc[i][j][half * 2 + 1]};
+                if (beta != 0.0f) {
+                    const float2 old = read_pair(c_row + col, wide, both);
+                    value.x += beta * old.x;
+                    value.y += beta * old.y;
+                }
+                write_pair(c_row + col, value, wide, both);
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+"""The hand-written FP16 Tensor Core kernels: FP16 in, FP32 accumulate, FP16 or FP32 out.
+
+One catalog entry is one row; the output type, the layout of B and the width of accesses choose among its builds.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel.contract import (
+    ITEMSIZE,
+    MAX_GRID_X,
+    Argument,
+    Kernel,
+    Launch,
+    Pointers,
+    Problem,
+    TensorMap,
+    Tile,
+    Unit,
+    ceil_div,
+)
+
+FOLDER = Path(__file__).parent
+OUTPUTS = ("float16", "float32")
+SWIZZLE_SPAN = 128
+"""Bytes that the widest shared-memory swizzle spans."""
+MAP_ALIGNMENT = 16
+"""Bytes: bases and row pitches of a tensor map are multiples of this."""
+PITCH_LIMIT = 2**40
+"""Bytes: row pitches of a tensor map are below this."""
+SM_COUNT = 132
+"""Persistent blocks launched where there are as many tiles: one for each SM of an H100 SXM or H200. A launch is
+planned without a device; on fewer SMs the blocks left over run afterwards, and the result is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorKernel(Kernel):
+    """What the family shares: both output types, both layouts of B, and the order of tiles."""
+
+    family: str = "handwritten"
+    track: str = "fp16_tensor"
+    arch: str = "sm_90a"
+    dtype_in: str = "float16"
+    dtype_out: str = "float16"
+    layouts: tuple[str, ...] = ("rr", "rc")
+    group_m: int = 16
+    """Rows of tiles that are walked together, so that blocks running at once touch a nearly square part of C."""
+
+    def rejects_type_or_layout(self, problem: Problem) -> str | None:
+        """As for every kernel, but either output type will do."""
+        if problem.dtype_out in OUTPUTS:
+            return super().rejects_type_or_layout(problem.replace(dtype_out=self.dtype_out))
+        return f"output is {problem.dtype_out}; {self.name} writes {' or '.join(OUTPUTS)}"
+
+    def rejects(self, problem: Problem) -> str | None:
+        tiles = self.tiles(problem)
+        if tiles > MAX_GRID_X:
+            return (
+                f"{problem.m} x {problem.n} is {tiles} tiles of {self.tile}; a launch has at most {MAX_GRID_X} blocks"
+            )
+        return None
+
+    def tiles(self, problem: Problem) -> int:
+        """Block tiles that cover C, in whole clusters."""
+        rows, columns = max(self.tile.CLUSTER_M, 1), max(self.tile.CLUSTER_N, 1)
+        down = ceil_div(problem.m, self.tile.BLOCK_M * rows) * rows
+        return down * ceil_div(problem.n, self.tile.BLOCK_N * columns) * columns
+
+    def build(self, suffix: str, layout: str, dtype_out: str, *extra: str) -> Unit:
+        """One build of the kernel's source."""
+        flags = (f"-DB_COLUMN_MAJOR={int(layout[1] == 'c')}", f"-DOUT_BYTES={ITEMSIZE[dtype_out]}")
+        return Unit(
+            name=f"{self.name}.{layout}_{dtype_out}{suffix}",
+            arch=self.arch,
+            source=FOLDER / f"{self.name}.cu",
+            flags=(*self.tile.defines(), f"-DGROUP_M={self.group_m}", *flags, *extra),
+        )
+
+
+def _scalars(problem: Problem) -> tuple[Argument, Argument]:
+    return Argument(data=struct.pack("<f", problem.alpha)), Argument(data=struct.pack("<f", problem.beta))
+
+
+def _extents(problem: Problem) -> tuple[Argument, ...]:
+    return tuple(Argument(data=struct.pack("<i", extent)) for extent in (problem.m, problem.n, problem.k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmaSyncKernel(TensorKernel):
+    """One block per tile; its threads copy, so that any pitch and base will do."""
+
+    instruction: str = "mma_sync"
+    vectors: tuple[int, ...] = (8, 2, 1)
+    """Elements in one access to A and B, widest first: 16 or 4 bytes by cp.async, 2 bytes through a register."""
+
+    @property
+    def threads(self) -> int:
+        tile = self.tile
+        return tile.BLOCK_M // tile.WARP_M * (tile.BLOCK_N // tile.WARP_N) * 32
+
+    def vector(self, problem: Problem) -> int:
+        """Widest access that both operands' bases and pitches allow."""
+        size = ITEMSIZE[self.dtype_in]
+        for vector in self.vectors:
+            step = vector * size
+            pitches = (problem.lda * size, problem.ldb * size)
+            if all(value % step == 0 for value in (*pitches, problem.align_a, problem.align_b)):
+                return vector
+        return self.vectors[-1]
+
+    def variant(self, problem: Problem) -> str:
+        return f"vec{self.vector(problem)}"
+
+    def unit(self, layout: str, dtype_out: str, vector: int) -> Unit:
+        return self.build(f"_vec{vector}", layout, dtype_out, f"-DVECTOR={vector}")
+
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(
+            self.unit(layout, out, vector) for vector in self.vectors for layout in self.layouts for out in OUTPUTS
+        )
+
+    def launches(self, problem: Problem) -> tuple[Launch, ...]:
+        tile = self.tile
+        stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
+        launch = Launch(
+            unit=self.unit(problem.layout, problem.dtype_out, self.vector(problem)),
+            entry=self.name,
+            grid=(self.tiles(problem), 1, 1),
+            block=(self.threads, 1, 1),
+            dynamic_smem=tile.NUM_STAGES * stage,
+        )
+        return (launch,)
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        addresses = tuple(Argument(data=struct.pack("<Q", p)) for p in (pointers.a, pointers.b, pointers.c))
+        pitches = tuple(Argument(data=struct.pack("<q", p)) for p in (problem.lda, problem.ldb, problem.ldc))
+        return ((*addresses, *_extents(problem), *pitches, *_scalars(problem)),)
+
+
+H0 = MmaSyncKernel(
+    name="h0_mma_sync",
+    tile=Tile(
+        BLOCK_M=128,
+        BLOCK_N=256,
+        BLOCK_K=64,
+        WARP_M=64,
+        WARP_N=64,
+        MMA_M=16,
+        MMA_N=8,
+        MMA_K=16,
+        NUM_STAGES=3,
+    ),
+    swizzle="chunk ^ row % 8",
+    summary="mma.sync on fragments from swizzled shared memory, three cp.async stages",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WgmmaKernel(TensorKernel):
+    """Persistent blocks fed by the copy engine; what its tensor maps cannot describe goes to a fallback."""
+
+    instruction: str = "wgmma"
+    fallbacks: tuple[TensorKernel, ...] = (H0,)
+    """Kernels of ours that are asked, in order, where this one's tensor maps fail; the last refuses nothing."""
+    halves: int = 1
+    """m64 parts that one warpgroup multiplies."""
+    has_producer: bool = True
+    """True where a warpgroup of its own does the loading."""
+    store_bytes: int = 2 * 64 * SWIZZLE_SPAN
+    """Bytes of shared memory through which each warpgroup stores its part of C, in buffers of 64 rows."""
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return self.tile.BLOCK_M // (self.tile.MMA_M * self.halves)
+
+    @property
+    def b_columns(self) -> int:
+        """Columns in one swizzle span of row-major B: 64, or 32 where 64 do not divide the tile."""
+        return math.gcd(SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], self.tile.BLOCK_N)
+
+    @property
+    def b_is_three_dimensional(self) -> bool:
+        """True where one copy brings all spans of row-major B: {column in span, k, span}."""
+        return self.b_columns * ITEMSIZE[self.dtype_in] < SWIZZLE_SPAN
+
+    def beyond_tensor_maps(self, problem: Problem) -> str | None:
+        """Why the operands cannot be described by tensor maps, or None if they can."""
+        size_in, size_out = ITEMSIZE[self.dtype_in], ITEMSIZE[problem.dtype_out]
+        for name, align, pitch in (
+            ("A", problem.align_a, problem.lda * size_in),
+            ("B", problem.align_b, problem.ldb * size_in),
+            ("C", problem.align_c, problem.ldc * size_out),
+        ):
+            if align % MAP_ALIGNMENT:
+                return f"{name}'s base is a multiple of {align} bytes only; a tensor map needs {MAP_ALIGNMENT}"
+            if pitch % MAP_ALIGNMENT:
+                return f"{name}'s pitch is {pitch} bytes; a tensor map needs a multiple of {MAP_ALIGNMENT}"
+            if pitch >= PITCH_LIMIT:
+                return f"{name}'s pitch is {pitch} bytes; a tensor map needs less than {PITCH_LIMIT}"
+        if problem.layout[1] == "r" and self.b_is_three_dimensional and problem.n % self.b_columns:
+            return f"n = {problem.n}; {self.name} copies row-major B in whole spans of {self.b_columns} columns"
+        return None
+
+    def runner(self, problem: Problem) -> TensorKernel:
+        """The kernel that runs the problem: this one, or the first fallback that can."""
+        for kernel in (self, *self.fallbacks):
+            if not (isinstance(kernel, WgmmaKernel) and kernel.beyond_tensor_maps(problem)):
+                return kernel
+        return self.fallbacks[-1]
+
+    def rejects(self, problem: Problem) -> str | None:
+        runner = self.runner(problem)
+        return super().rejects(problem) if runner is self else runner.rejects(problem)
+
+    def variant(self, problem: Problem) -> str:
+        runner = self.runner(problem)
+        return "tma" if runner is self else f"{runner.name}.{runner.variant(problem)}"
+
+    def unit(self, layout: str, dtype_out: str) -> Unit:
+        columns, buffers = self.store_columns(dtype_out), self.store_buffers(dtype_out)
+        return self.build("", layout, dtype_out, f"-DSTORE_COLS={columns}", f"-DSTORE_BUFFERS={buffers}")
+
+    def store_columns(self, dtype_out: str) -> int:
+        """Columns of C in one store buffer: as many as a swizzle span holds and the tile is a multiple of."""
+        return math.gcd(SWIZZLE_SPAN // ITEMSIZE[dtype_out], self.tile.BLOCK_N)
+
+    def store_buffers(self, dtype_out: str) -> int:
+        """Store buffers of each warpgroup."""
+        return self.store_bytes // (self.tile.MMA_M * self.store_columns(dtype_out) * ITEMSIZE[dtype_out])
+
+    def units(self) -> tuple[Unit, ...]:
+        own = [self.unit(layout, out) for layout in self.layouts for out in OUTPUTS]
+        return tuple(dict.fromkeys([*own, *(unit for kernel in self.fallbacks for unit in kernel.units())]))
+
+    @property
+    def dynamic_smem(self) -> int:
+        """Bytes: stages and store buffers, the way to the first multiple of 1,024, and two barriers a stage."""
+        tile = self.tile
+        stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
+        return 1024 + tile.NUM_STAGES * stage + self.consumers * self.store_bytes + 2 * 8 * tile.NUM_STAGES
+
+    def launches(self, problem: Problem) -> tuple[Launch, ...]:
+        runner = self.runner(problem)
+        if runner is not self:
+            return runner.launches(problem)
+        launch = Launch(
+            unit=self.unit(problem.layout, problem.dtype_out),
+            entry=self.name,
+            grid=(min(self.tiles(problem), SM_COUNT), 1, 1),
+            block=((self.consumers + self.has_producer) * 128, 1, 1),
+            dynamic_smem=self.dynamic_smem,
+            cluster=(max(self.tile.CLUSTER_M, 1), 1, 1),
+        )
+        return (launch,)
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
+        m, n, k, tile = problem.m, problem.n, problem.k, self.tile
+        share = max(tile.CLUSTER_M, 1)  # each block of a cluster loads one share of B
+        span, columns = SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], self.b_columns
+        store_box = (self.store_columns(problem.dtype_out), tile.MMA_M)
+        yield _tensor_map(pointers.a, self.dtype_in, (k, m), (problem.lda,), (span, tile.BLOCK_M))
+        if problem.layout[1] == "c":
+            yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, tile.BLOCK_N // share))
+        elif self.b_is_three_dimensional:
+            box = (columns, tile.BLOCK_K // share, tile.BLOCK_N // columns)
+            yield _tensor_map(pointers.b, self.dtype_in, (columns, k, n // columns), (problem.ldb, columns), box)
+        else:
+            yield _tensor_map(pointers.b, self.dtype_in, (n, k), (problem.ldb,), (columns, tile.BLOCK_K))
+        yield _tensor_map(pointers.c, problem.dtype_out, (n, m), (problem.ldc,), store_box)
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        runner = self.runner(problem)
+        if runner is not self:
+            return runner.pack(problem, pointers)
+        maps = tuple(Argument(data=bytes(128), tensor_maps=((0, record),)) for record in self.maps(problem, pointers))
+        c = Argument(data=struct.pack("<Q", pointers.c))
+        pitch = Argument(data=struct.pack("<q", problem.ldc))
+        return ((*maps, c, *_extents(problem), pitch, *_scalars(problem)),)
+
+
+def _tensor_map(
+    address: int, dtype: str, shape: tuple[int, ...], pitches: tuple[int, ...], box: tuple[int, ...]
+) -> TensorMap:
+    """A map whose box rows fill one swizzle span; pitches in elements."""
+    return TensorMap(
+        address=address,
+        dtype=dtype,
+        shape=shape,
+        strides=tuple(pitch * ITEMSIZE[dtype] for pitch in pitches),
+        box=box,
+        element_strides=(1,) * len(shape),
+        swizzle=box[0] * ITEMSIZE[dtype],
+        l2_promotion=128,
+    )
+
+
+H1 = WgmmaKernel(
+    name="h1_wgmma_tma",
+    tile=Tile(
+        BLOCK_M=128,
+        BLOCK_N=256,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=256,
+        MMA_K=16,
+        NUM_STAGES=4,
+    ),
+    swizzle="128 bytes",
+    summary="TMA on mbarriers feeds wgmma; persistent blocks, a producer warpgroup, TMA stores",
+)
+
+H2 = WgmmaKernel(
+    name="h2_cluster_multicast",
+    tile=Tile(
+        BLOCK_M=128,
+        BLOCK_N=256,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=256,
+        MMA_K=16,
+        NUM_STAGES=4,
+        CLUSTER_M=2,
+        CLUSTER_N=1,
+    ),
+    swizzle="128 bytes",
+    summary="clusters of two blocks share B by multicast; every other tile walks k backwards",
+)
+
+H3 = WgmmaKernel(
+    name="h3_wide_tile",
+    tile=Tile(
+        BLOCK_M=256,
+        BLOCK_N=224,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=224,
+        MMA_K=16,
+        NUM_STAGES=3,
+        CLUSTER_M=2,
+        CLUSTER_N=1,
+    ),
+    fallbacks=(H2, H0),
+    halves=2,
+    has_producer=False,
+    group_m=8,
+    store_bytes=5 * 64 * 64,
+    swizzle="128 and 64 bytes",
+    summary="256 x 224 tiles in two warpgroups of 224 accumulators a thread; a consumer's thread loads",
+)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3)
+
+
+def get(name: str) -> TensorKernel | None:
+    """The entry of that name, or None."""
+    return next((kernel for kernel in KERNELS if kernel.name == name), None)

@@ -1,0 +1,67 @@
+// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
+// Adds three levels of tile: the block's in shared memory, the warp's, and 8 x 8 elements in a thread's
+// registers. Limited by bank conflicts: a warp's load of A[row][kk] meets eight rows 8 * BLOCK_K words apart,
+// all in one bank. Refuses nothing but a grid of 2^31 blocks.
+#include "tile_io.cuh"
+
+#if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(WARP_M) || !defined(WARP_N) || \
+    !defined(THREAD_M) || !defined(THREAD_N)
+#error "tile extents come from handwritten/catalog.py"
+#endif
+static_assert(WARP_M * WARP_N == 32 * THREAD_M * THREAD_N, "32 lanes' thread tiles fill the warp tile");
+static_assert(WARP_M % THREAD_M == 0 && WARP_N % THREAD_N == 0, "the lanes form a grid");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
+static_assert(THREAD_N % 4 == 0, "a thread reads B four columns at a time");
+constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
+static_assert(THREADS <= 1024, "a block has at most 1,024 threads");
+
+// 512 threads an SM leave 128 registers a thread: 64 accumulators, 16 fragment elements and the addresses
+// fit.
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+    v2_block_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m,
+                  int n, int k, long long lda, long long ldb, long long ldc, float alpha, float beta) {
+    __shared__ alignas(16) float a_tile[BLOCK_M][BLOCK_K];
+    __shared__ alignas(16) float b_tile[BLOCK_K][BLOCK_N];
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = warp / (BLOCK_N / WARP_N) * WARP_M + lane / (WARP_N / THREAD_N) * THREAD_M;
+    const int col = warp % (BLOCK_N / WARP_N) * WARP_N + lane % (WARP_N / THREAD_N) * THREAD_N;
+
+    const Origin origin = block_origin<BLOCK_M, BLOCK_N>(n);
+    const int rows_left = m - origin.row, cols_left = n - origin.col;
+    const TileShare<BLOCK_M, BLOCK_K, VECTOR, THREADS> a_share;
+    const TileShare<BLOCK_K, BLOCK_N, VECTOR, THREADS> b_share;
+    A += (origin.row + static_cast<long long>(a_share.row)) * lda + a_share.col;
+    B += b_share.row * ldb + origin.col + b_share.col;
+
+    float acc[THREAD_M][THREAD_N] = {};
+    for (int k_left = k; k_left > 0; k_left -= BLOCK_K) {
+        a_share.copy(A, lda, rows_left, k_left, [&](int r, int c) { return &a_tile[r][c]; });
+        b_share.copy(B, ldb, k_left, cols_left, [&](int r, int c) { return &b_tile[r][c]; });
+        __syncthreads();
+
+        // One step at a time: unrolled, the compiler merges loads of A along k, which is v5's idea.
+#pragma unroll 1
+        for (int kk = 0; kk < BLOCK_K; ++kk) {
+            float a_frag[THREAD_M], b_frag[THREAD_N];
+#pragma unroll
+            for (int i = 0; i < THREAD_M; ++i) a_frag[i] = a_tile[row + i][kk];
+#pragma unroll
+            for (int j = 0; j < THREAD_N; j += 4) read_four(&b_frag[j], &b_tile[kk][col + j]);
+#pragma unroll
+            for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+                for (int j = 0; j < THREAD_N; ++j) acc[i][j] += a_frag[i] * b_frag[j];
+        }
+        __syncthreads();
+        A += BLOCK_K;
+        B += BLOCK_K * ldb;
+    }
+
+    float* c = C + (origin.row + static_cast<long long>(row)) * ldc + origin.col + col;
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i) {
+        if (row + i < rows_left) write_out<THREAD_N>(c, acc[i], cols_left - col, alpha, beta);
+        c += ldc;
+    }
+}

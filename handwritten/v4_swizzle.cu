@@ -1,0 +1,89 @@
+// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
+// Adds a permutation of A's columns, column ^ row bits 3 to 5: a warp's eight rows then lie in eight banks.
+// Limited by the number of loads: no conflict is left, but A still takes THREAD_M scalar loads a step.
+// Refuses nothing but a grid of 2^31 blocks.
+#include "tile_io.cuh"
+
+#if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(WARP_M) || !defined(WARP_N) || \
+    !defined(THREAD_M) || !defined(THREAD_N) || !defined(NUM_STAGES)
+#error "tile extents come from handwritten/catalog.py"
+#endif
+static_assert(WARP_M * WARP_N == 32 * THREAD_M * THREAD_N, "32 lanes' thread tiles fill the warp tile");
+static_assert(WARP_M % THREAD_M == 0 && WARP_N % THREAD_N == 0, "the lanes form a grid");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
+static_assert(THREAD_N % 4 == 0, "a thread reads B four columns at a time");
+static_assert(THREAD_M == 8, "the rows of a warp's lanes differ from bit 3 up");
+static_assert(BLOCK_K % 8 == 0, "flipping the low three bits of a column stays inside the row");
+constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
+static_assert(THREADS <= 1024, "a block has at most 1,024 threads");
+static_assert(NUM_STAGES == 2, "one buffer is computed from while the other is filled");
+
+__device__ __forceinline__ int swizzle(int row, int col) {
+    return col ^ (row >> 3 & 7);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+    v4_swizzle(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
+               int k, long long lda, long long ldb, long long ldc, float alpha, float beta) {
+    __shared__ alignas(16) float a_tile[NUM_STAGES][BLOCK_M][BLOCK_K];
+    __shared__ alignas(16) float b_tile[NUM_STAGES][BLOCK_K][BLOCK_N];
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = warp / (BLOCK_N / WARP_N) * WARP_M + lane / (WARP_N / THREAD_N) * THREAD_M;
+    const int col = warp % (BLOCK_N / WARP_N) * WARP_N + lane % (WARP_N / THREAD_N) * THREAD_N;
+
+    const Origin origin = block_origin<BLOCK_M, BLOCK_N>(n);
+    const int rows_left = m - origin.row, cols_left = n - origin.col;
+    const TileShare<BLOCK_M, BLOCK_K, 1, THREADS> a_share;
+    const TileShare<BLOCK_K, BLOCK_N, VECTOR, THREADS> b_share;
+    A += (origin.row + static_cast<long long>(a_share.row)) * lda + a_share.col;
+    B += b_share.row * ldb + origin.col + b_share.col;
+
+    // From where A and B point now, with k_left columns of A still to come. Neighbours are scattered, so A
+    // comes 4 bytes at a time.
+    const auto load = [&](int stage, int k_left) {
+        a_share.copy_async(A, lda, rows_left, k_left,
+                           [&](int r, int c) { return &a_tile[stage][r][swizzle(r, c)]; });
+        b_share.copy_async(B, ldb, k_left, cols_left, [&](int r, int c) { return &b_tile[stage][r][c]; });
+        commit_copies();
+    };
+
+    float acc[THREAD_M][THREAD_N] = {};
+    load(0, k);
+    wait_for_copies();
+    __syncthreads();
+    int stage = 0;
+    for (int k_left = k; k_left > 0; k_left -= BLOCK_K) {
+        if (k_left > BLOCK_K) {
+            A += BLOCK_K;
+            B += BLOCK_K * ldb;
+            load(stage ^ 1, k_left - BLOCK_K);
+        }
+
+        // One step at a time, as in v3: only the layout differs.
+#pragma unroll 1
+        for (int kk = 0; kk < BLOCK_K; ++kk) {
+            const int a_col = swizzle(row, kk);  // one for all THREAD_M rows: they share bits 3 to 5
+            float a_frag[THREAD_M], b_frag[THREAD_N];
+#pragma unroll
+            for (int i = 0; i < THREAD_M; ++i) a_frag[i] = a_tile[stage][row + i][a_col];
+#pragma unroll
+            for (int j = 0; j < THREAD_N; j += 4) read_four(&b_frag[j], &b_tile[stage][kk][col + j]);
+#pragma unroll
+            for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+                for (int j = 0; j < THREAD_N; ++j) acc[i][j] += a_frag[i] * b_frag[j];
+        }
+
+        wait_for_copies();
+        __syncthreads();  // the other buffer is filled and nobody reads this one any more
+        stage ^= 1;
+    }
+
+    float* c = C + (origin.row + static_cast<long long>(row)) * ldc + origin.col + col;
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i) {
+        if (row + i < rows_left) write_out<THREAD_N>(c, acc[i], cols_left - col, alpha, beta);
+        c += ldc;
+    }
+}

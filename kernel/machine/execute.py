@@ -1,0 +1,420 @@
+"""Runs one launch on the machine: buffers and parameters in, faults and counters out."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kernel.contract import Argument, Launch
+from kernel.errors import MachineFault, UnsupportedError
+from kernel.machine.engine import (
+    COUNT,
+    FAULT,
+    TRACE,
+    BufferRecord,
+    LaunchRecord,
+    ProgramRecord,
+    ResultRecord,
+    engine,
+)
+from kernel.machine.lower import F16X2, BF16X2, SHARED_ORIGIN, Program, lower, opcodes
+from kernel.machine.memory import ADDRESSABLE, Buffer, place
+from kernel.machine.merge import merged_accesses
+from kernel.machine.ptx import Module, parse
+from kernel.machine.report import KINDS, Counters, Fault, InstructionCount, Report
+
+MAX_FAULTS = 64
+MAX_SHARED = 232448
+"""Bytes of shared memory that one block can have on sm_90."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """What is looked for beside bounds and alignment, which are always checked."""
+
+    races: bool = True
+    initialised: bool = True
+    """A value from shared memory that nobody wrote is a fault where it reaches global memory, an address or
+    a branch. Output memory that nobody wrote is a fault where it is read."""
+    strict: bool = False
+    """Makes the read itself of such shared memory a fault. CUTLASS's SIMT main loops read it for rows and
+    columns beyond the edge, whose results they drop."""
+    counting: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Extents of a launch: blocks, threads, bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_smem: int = 0
+
+
+@functools.lru_cache(maxsize=32)
+def _module(text: str) -> Module:
+    return parse(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _program(text: str, entry: str) -> Program:
+    return lower(_module(text), entry)
+
+
+def program(ptx: str | Path, entry: str) -> Program:
+    """The lowered entry; read and lowered once for each text."""
+    return _program(ptx.read_text(encoding="utf-8") if isinstance(ptx, Path) else ptx, entry)
+
+
+def run(
+    ptx: str | Path,
+    entry: str,
+    launch: Launch | Shape,
+    arguments: Sequence[Argument | bytes | Buffer],
+    *,
+    buffers: Sequence[Buffer] = (),
+    checks: Checks | None = None,
+    blocks: Sequence[int] | None = None,
+    keep_going: bool = False,
+    max_instructions: int = 20_000_000_000,
+    trace: int = 0,
+) -> Report:
+    """Run one launch.
+
+    Args:
+        ptx: PTX text, or the path of a file that holds it.
+        launch: grid, block and dynamic shared memory.
+        arguments: one for each kernel parameter: its bytes, or a buffer whose address is passed.
+        buffers: further memory that the parameters' bytes point to.
+        blocks: linear ids of the thread blocks to run; None runs the grid.
+        keep_going: run all blocks even after a fault (a fault otherwise ends the run with its block).
+        max_instructions: warp instructions after which a block counts as endless.
+        trace: how many lane accesses to record into ``Report.trace``.
+
+    Raises:
+        MachineFault: the launch itself is impossible (parameters, extents, shared memory), or the
+            kernel reached an opcode the machine lacks. What the kernel does wrong is in ``Report.faults``.
+    """
+    code = program(ptx, entry)
+    checks = checks or Checks()
+    threads, count = math.prod(launch.block), math.prod(launch.grid)
+    if not 1 <= threads <= 1024 or min(launch.block) < 1:
+        raise MachineFault(f"{entry}: a block of {launch.block} threads; 1 to 1024 are possible")
+    if code.function.max_threads and threads > math.prod(code.function.max_threads):
+        bound = math.prod(code.function.max_threads)
+        raise MachineFault(f"{entry}: {threads} threads a block, but it was compiled for at most {bound}")
+    if min(launch.grid) < 1:
+        raise MachineFault(f"{entry}: a grid of {launch.grid} blocks; every extent must be at least 1")
+    if code.static_smem + launch.dynamic_smem > MAX_SHARED:
+        total = f"{launch.dynamic_smem} + {code.static_smem} static bytes of shared memory"
+        raise MachineFault(f"{entry}: {total}; a block can have {MAX_SHARED}")
+    if blocks is not None and any(not 0 <= block < count for block in blocks):
+        raise MachineFault(f"{entry}: blocks {list(blocks)} are not all in a grid of {count}")
+    memory = [*buffers, *(argument for argument in arguments if isinstance(argument, Buffer))]
+    memory = list({id(buffer): buffer for buffer in memory}.values())
+    place(memory)
+    parameters = _parameters(code, arguments)
+    module_buffers = [
+        Buffer(
+            name=variable.name,
+            data=np.frombuffer(variable.content or bytes(variable.size), np.uint8).copy(),
+            address=address,
+            writable=variable.space == "global",
+        )
+        for variable, address in code.module_data
+        if variable.size
+    ]
+    everything = [*memory, *module_buffers]
+    began = time.monotonic()
+    faults, counts, result, accesses = _call(
+        code, launch, parameters, everything, checks, blocks, keep_going, max_instructions, trace
+    )
+    seconds = time.monotonic() - began
+    found = [_describe(code, launch, everything, fault) for fault in faults]
+    unsupported = next((fault for fault in found if fault.kind == "unsupported"), None)
+    if unsupported is not None:
+        raise UnsupportedError(str(unsupported))
+    report = Report(
+        kernel=entry,
+        faults=found,
+        counters=_counters(code, counts, result.blocks_run, count),
+        seconds=seconds,
+        warp_instructions=result.instructions,
+        trace=accesses,
+    )
+    if code.contractible:
+        lines = ", ".join(f"{a}+{b}" for a, b in code.contractible[:5])
+        report.notes.append(f"mul.f32 and add.f32 without a rounding, which an assembler may fuse: PTX lines {lines}")
+    if result.blank_reads and not checks.strict and not any(f.kind.startswith("uninitialised") for f in found):
+        text = code.text(result.blank_reads_ins)
+        report.notes.append(
+            f"{result.blank_reads} bytes of shared memory read that were never written; no result depends on them; "
+            f"first: {text}"
+        )
+    if result.unread_async:
+        text = code.text(result.unread_async_ins)
+        report.notes.append(f"{result.unread_async} bytes copied by cp.async were never read, first by: {text}")
+    return report
+
+
+def _parameters(code: Program, arguments: Sequence[Argument | bytes | Buffer]) -> bytes:
+    if len(arguments) != len(code.parameters):
+        raise MachineFault(f"{code.name}: {len(arguments)} arguments given, it takes {len(code.parameters)}")
+    data = bytearray(max(code.parameter_bytes, 1))
+    for number, (argument, (offset, size)) in enumerate(zip(arguments, code.parameters, strict=True)):
+        if isinstance(argument, Buffer):
+            value = argument.address.to_bytes(8, "little")
+        elif isinstance(argument, Argument):
+            value = argument.data
+        else:
+            value = argument
+        if len(value) != size:
+            raise MachineFault(f"{code.name}: argument {number} has {len(value)} bytes, the parameter has {size}")
+        data[offset : offset + size] = value
+    return bytes(data)
+
+
+def _call(
+    code: Program,
+    launch: Launch | Shape,
+    parameters: bytes,
+    buffers: list[Buffer],
+    checks: Checks,
+    blocks: Sequence[int] | None,
+    keep_going: bool,
+    max_instructions: int,
+    trace: int,
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], ResultRecord, npt.NDArray[np.void] | None]:
+    records = (BufferRecord * max(len(buffers), 1))()
+    for record, buffer in zip(records, buffers, strict=False):
+        record.base, record.size = buffer.address, buffer.data.size
+        record.data, record.shadow = buffer.data.ctypes.data, buffer.shadow.ctypes.data
+    program_record = ProgramRecord(
+        code.code.ctypes.data,
+        code.pool.ctypes.data,
+        code.constants.ctypes.data,
+        len(code.code),
+        code.words,
+        code.special.ctypes.data,
+    )
+    held = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
+    ids = np.array(blocks if blocks is not None else [], np.int64)
+    launch_record = LaunchRecord()
+    launch_record.grid[:] = launch.grid
+    launch_record.block[:] = launch.block
+    launch_record.static_smem, launch_record.dynamic_smem = code.static_smem, launch.dynamic_smem
+    launch_record.local_bytes, launch_record.param_bytes = code.local_bytes, code.parameter_bytes
+    launch_record.granule = code.granule
+    launch_record.checks = checks.races | checks.initialised << 1 | checks.counting << 2 | checks.strict << 3
+    launch_record.params = ctypes.cast(held, ctypes.c_void_p)
+    launch_record.buffers = ctypes.cast(records, ctypes.c_void_p)
+    launch_record.n_buffers = len(buffers)
+    launch_record.n_blocks = len(ids) if blocks is not None else math.prod(launch.grid)
+    launch_record.block_ids = ids.ctypes.data if blocks is not None else None
+    launch_record.max_instructions = max_instructions
+    launch_record.keep_going, launch_record.max_trace = keep_going, trace
+    faults = np.zeros(MAX_FAULTS, FAULT)
+    counts = np.zeros(len(code.code), COUNT)
+    accesses = np.zeros(max(trace, 1), TRACE)
+    result = ResultRecord(faults.ctypes.data, MAX_FAULTS, 0, counts.ctypes.data, accesses.ctypes.data)
+    result.unread_async_ins = result.blank_reads_ins = -1
+    status = engine().machine_run(ctypes.byref(program_record), ctypes.byref(launch_record), ctypes.byref(result))
+    if status:
+        raise MachineFault(f"{code.name}: the engine refused the launch (status {status})")
+    if trace and result.n_trace > trace:
+        raise MachineFault(f"{code.name}: {result.n_trace} accesses, {trace} can be recorded; run fewer blocks")
+    return faults[: result.n_faults], counts, result, accesses[: result.n_trace] if trace else None
+
+
+# ---------------------------------------------------------------------- faults in words
+
+
+def _thread(linear: int, block: tuple[int, int, int]) -> tuple[int, int, int]:
+    return linear % block[0], linear // block[0] % block[1], linear // block[0] // block[1]
+
+
+def _describe(code: Program, launch: Launch | Shape, buffers: list[Buffer], fault: np.void) -> Fault:
+    number, ins = int(fault["kind"]), int(fault["ins"])
+    block = tuple(int(index) for index in fault["block"])
+    thread = _thread(int(fault["thread"]), launch.block)
+    address, size = int(fault["address"]), int(fault["size"])
+    who = f"thread {thread} of block {block}"
+    other_ins = int(fault["other_ins"])
+    other = f"thread {_thread(int(fault['other_thread']), launch.block)}" if fault["other_thread"] >= 0 else ""
+    other_at = f"line {code.line(other_ins)}: {code.text(other_ins)}" if other_ins >= 0 else ""
+    shared = f"shared address {address - SHARED_ORIGIN}{_shared_name(code, address - SHARED_ORIGIN)}"
+    unordered = "with no barrier between them"
+    if number == 1:
+        verb = "write" if fault["extra"] else "read"
+        message = f"{verb} of {size} bytes out of bounds by {who}: {_where(buffers, address)}"
+    elif number == 2:
+        message = f"misaligned access of {size} bytes by {who}: address {address:#x}, {_where(buffers, address)}"
+    elif number == 3:
+        message = f"{who} reads {size} bytes that were never written: {_where(buffers, address)}"
+    elif number == 4:
+        message = f"{who} writes {size} bytes to read-only memory: {_where(buffers, address)}"
+    elif number == 5:
+        total = code.static_smem + launch.dynamic_smem
+        message = f"access of {size} bytes out of bounds by {who}: {shared}; the block has {total} bytes"
+    elif number == 6:
+        message = f"misaligned access of {size} bytes by {who}: {shared}"
+    elif number == 7:
+        message = f"{who} reads {size} bytes that were never written: {shared}"
+    elif number == 8:
+        message = f"race: {who} reads {shared}, which {other} writes ({other_at}) {unordered}"
+    elif number == 9:
+        message = f"race: {who} writes {shared}, which {other} reads ({other_at}) {unordered}"
+    elif number == 10:
+        message = f"race: {who} writes {shared}, which {other} writes too ({other_at}) {unordered}"
+    elif number == 11:
+        elsewhere = f"; {other} waits elsewhere ({other_at})" if other else ""
+        message = f"barrier in divergent code: {who} waits and its whole warp never arrives{elsewhere}"
+    elif number == 12:
+        elsewhere = f" ({other_at})" if other_at else ", which has ended"
+        message = f"barrier that not all threads reach: {who} waits, {int(fault['extra'])} threads arrived; "
+        message += f"missing: {other}{elsewhere}"
+    elif number == 13:
+        message = f"{who} reads {shared} before the cp.async of {other} has been waited for ({other_at})"
+    elif number == 14:
+        message = f"{who} overwrites {shared} while a cp.async of {other} is under way ({other_at})"
+    elif number == 15:
+        message = f"the PTX machine lacks {code.unsupported.get(ins, 'this opcode')}, reached by {who}"
+    elif number == 16:
+        message = f"local access of {size} bytes out of bounds by {who}: offset {address} of {code.local_bytes}"
+    elif number == 17:
+        message = f"trap or failed assertion in {who}"
+    elif number == 18:
+        message = f"{who} does not come to an end"
+    elif number == 19:
+        message = f"{who} waits at a warp-wide instruction that not all of its lanes reach"
+    elif number == 20:
+        message = f"parameter access of {size} bytes out of bounds by {who}: offset {address}"
+    elif number == 21:
+        message = f"{who} shuffles from {other}, which does not take part"
+    elif number == 22:
+        message = f"barrier that not all threads reach: {who} waits, {other} has left the kernel"
+    elif number == 23:
+        message = f"{who} stores to {_where(buffers, address)} a value from shared memory never written ({other_at})"
+    elif number == 24:
+        message = f"{who} uses as an address a value from shared memory never written ({other_at})"
+    elif number == 25:
+        message = f"{who} branches on a value from shared memory never written ({other_at})"
+    else:
+        message = f"fault {number} by {who}"
+    return Fault(
+        kind=KINDS[number],
+        message=message,
+        kernel=code.name,
+        instruction=code.text(ins),
+        line=code.line(ins),
+        source=code.source(ins),
+        block=(block[0], block[1], block[2]),
+        thread=thread,
+        address=address,
+        count=int(fault["count"]),
+    )
+
+
+def _where(buffers: list[Buffer], address: int) -> str:
+    if address < 4096:
+        return f"address {address:#x} (a null pointer)"
+    if not buffers:
+        return f"address {address:#x}"
+
+    def distance(buffer: Buffer) -> int:
+        return max(buffer.address - address, address - buffer.address - buffer.data.size + 1, 0)
+
+    nearest = min(buffers, key=distance)
+    where = nearest.where(address)
+    offset = address - nearest.address
+    if 0 <= offset < nearest.data.size and not nearest.shadow[offset] & ADDRESSABLE:
+        where += f", between the rows of {nearest.name}"
+    return where if distance(nearest) < 2**32 else f"address {address:#x}, in no buffer"
+
+
+def _shared_name(code: Program, offset: int) -> str:
+    for name, (start, size) in code.shared.items():
+        if size and start <= offset < start + size and len(code.shared) > 1:
+            return f" ({_plain(name)}+{offset - start})"
+    return ""
+
+
+def _plain(name: str) -> str:
+    """A variable's name without the mangling of the function it is local to."""
+    for found in re.finditer(r"E(\d+)(?=[A-Za-z_])", name):
+        last = name[found.end() :]
+        if len(last) == int(found[1]):
+            return last
+    return name
+
+
+# ---------------------------------------------------------------------- counters
+
+
+def _counters(code: Program, counts: npt.NDArray[np.void], blocks: int, grid: int) -> Counters:
+    numbers = opcodes()
+    spaces = {1: "global", 2: "shared", 0: "shared"}
+    memory_ops = {numbers[name] for name in ("ld", "st", "atom", "cp_async", "ldmatrix", "stmatrix")}
+    mix: dict[str, int] = {}
+    rows: list[InstructionCount] = []
+    fma = mma = 0
+    skip, merged = merged_accesses(code, counts)
+    for i in range(len(code.code)):
+        index = code.statements[i]
+        warps = int(counts["warps"][i])
+        if index < 0 or not warps:
+            continue
+        statement = code.function.statements[index]
+        words = [word for word in statement.opcode if not word.startswith(("L1:", "L2:"))]
+        mix[".".join(words)] = mix.get(".".join(words), 0) + warps
+        record = code.code[i]
+        op, lanes = int(record["op"]), int(counts["lanes"][i])
+        if op in (numbers["fma_f32"], numbers["fma_f64"]):
+            fma += lanes
+        elif op == numbers["small"] and record["mod"] == 3:
+            fma += lanes * (2 if record["ty"] in (F16X2, BF16X2) else 1)
+        elif op == numbers["mma"]:
+            mma += warps * 16 * 8 * int(record["vec"])
+        if op not in memory_ops or i in skip or not counts["requests"][i]:
+            continue
+        sectors, passes = int(counts["sectors"][i]), int(counts["passes"][i])
+        ideal, width = int(counts["ideal"][i]), int(record["size"]) * int(record["vec"])
+        together = merged.get(i, 1)
+        if together > 1:
+            suffix = {8: "64", 16: "128"}[width * together]
+            passes, ideal = int(counts[f"passes{suffix}"][i]), int(counts[f"ideal{suffix}"][i])
+        space = spaces.get(int(record["space"]), "shared")
+        if op in (numbers["ldmatrix"], numbers["stmatrix"]):
+            width = 4 * int(record["vec"])
+        if int(record["space"]) == 0 and sectors:
+            space = "global"
+        rows.append(
+            InstructionCount(
+                line=statement.line,
+                text=statement.text,
+                source=code.source(i),
+                executed=warps,
+                lanes=lanes,
+                space=space,
+                width=width * together,
+                merged=together,
+                requests=int(counts["requests"][i]),
+                passes=passes,
+                ideal=ideal,
+                sectors=sectors,
+                ideal_sectors=int(counts["ideal_sectors"][i]),
+            )
+        )
+    rows.sort(key=lambda row: row.line)
+    return Counters(
+        blocks=blocks, blocks_in_grid=grid, instructions=tuple(rows), mix=mix, fma=fma, mma=mma
+    )

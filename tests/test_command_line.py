@@ -1,0 +1,230 @@
+"""The commands as a user meets them: help with examples, one-line errors, exit status, JSON."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from compare import cli, driver, runs
+from compare.cli import app, main
+from kernel import toolchain
+from kernel.errors import BuildError, MissingToolError, NoDeviceError, UsageError
+from tests.rows_for_reports import full_run, timed
+
+ROOT = runs.repository()
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+
+
+def gemm_tracks(*words, **environment):
+    """Runs a command in a process of its own, from another folder."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "compare", *words], cwd="/", env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """A machine whose driver reports no GPU, whatever this one has."""
+    monkeypatch.setattr(driver, "query", lambda: driver.Driver(version="", devices=(), problem="no GPU: none"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_that_parses(command, capsys):
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    examples = re.findall(rf"^\s+gemm-tracks {command}( .*)?$", text, re.MULTILINE)
+    assert examples, text
+    for options in re.findall(r"--[a-z-]+", " ".join(examples)):
+        assert options in text
+
+
+def test_commands_are_those_of_the_readme_and_nothing_is_a_stub(capsys):
+    assert {"list", "compare", "check", "inspect", "doctor"} <= set(COMMANDS)
+    assert main(["--help"]) == 0
+    assert "Exit status" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["lisst"], 2, "list"),
+        (["list", "--nonsense"], 2, "--nonsense"),
+        (["list", "--kernels", "no_such_kernel"], 2, "no_such_kernel"),
+        (["compare", "--shapes", "12xfish"], 2, "12xfish"),
+        (["inspect", "no_such_kernel"], 2, "no_such_kernel"),
+        (["inspect", "no_such_file.cu"], 2, "no_such_file.cu"),
+        (["check", "--device", "abacus"], 2, "abacus"),
+        (["check", "--device", "gpu", "--kernels", "v0_naive"], 3, "no GPU: none; a GPU"),
+        (["compare", "--record"], 3, "--record"),
+        (["compare", "--record", "--kernels", "v*"], 2, "--record"),
+    ],
+)
+def test_errors_are_one_line_with_their_exit_status(words, status, says, no_gpu, capsys):
+    if status == 3 and driver.is_installed():
+        pytest.skip("this machine has a GPU")
+    assert main(words) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert "Traceback" not in captured.err
+    last = captured.err.strip().splitlines()
+    assert len(last) == 1 or last[0].startswith("Usage:")
+
+
+@pytest.mark.parametrize("error", [UsageError("a\nb"), BuildError("x"), MissingToolError("y"), NoDeviceError("z")])
+def test_typed_errors_end_with_their_own_status(error, monkeypatch, capsys):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    assert main(["list"]) == error.exit_status
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_one_line_and_a_trace_only_on_request(monkeypatch, capsys):
+    def fails(*_, **__):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.delenv("GEMM_TRACKS_DEBUG", raising=False)
+    assert main(["list"]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    monkeypatch.setenv("GEMM_TRACKS_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["list"])
+
+
+def test_interrupting_says_so(monkeypatch, capsys):
+    def fails(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", fails)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "gemm-tracks: stopped\n"
+
+
+def test_list_as_json_names_every_contender_and_its_tile():
+    done = gemm_tracks("list", "--json", "--kernels", "v2_block_tile")
+    assert done.returncode == 0, done.stderr
+    (entry,) = json.loads(done.stdout)
+    assert entry["name"] == "v2_block_tile"
+    assert entry["tile"]["BLOCK_M"] == 128
+    assert entry["family"] == "handwritten"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m compare list | head -n 1",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("name")
+    assert done.stderr == ""
+
+
+@pytest.mark.nvcc
+def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(tmp_path))
+    assert main(["compare", "--kernels", "v0_naive,v1_thread_tile", "--shapes", "4096"]) == 0
+    out = capsys.readouterr().out
+    assert "v1_thread_tile" in out
+    assert "No recorded run" in out
+
+    provenance = {
+        "gpu": {"name": "Some GPU", "slug": "nvidia-h200", "sm_count": 7},
+        "date": "2031-02-03",
+        "revision": "r",
+    }
+    writer = runs.RunWriter(tmp_path / "nvidia-h200" / "2031-02-03-r", provenance)
+    writer.add("a", full_run())
+    runs.make_latest(writer.finish(complete=True))
+    assert main(["compare", "--kernels", "v0_naive", "--shapes", "4096"]) == 0
+    out = capsys.readouterr().out
+    assert "RECORDED, not measured here: Some GPU (7 SMs), 2031-02-03" in out
+    assert "v0_naive" in out
+    assert "v7_best" not in out.partition("RECORDED")[2].partition("Same track")[0]
+    assert main(["compare", "--kernels", "v0_naive", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["recorded"] is True
+    assert answer["run"]["gpu"]["name"] == "Some GPU"
+    assert {row["name"] for row in answer["built"]} == {"v0_naive"}
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("words", "shows"),
+    [
+        ([], ("registers", "spilled bytes", "static shared memory", "occupancy", "FFMA")),
+        (["v1_thread_tile"], ("v0_naive", "v1_thread_tile", "registers")),
+        (["--source"], ("__global__",)),
+        (["--ptx"], (".visible .entry v0_naive", "fma.rn.f32")),
+        (["--sass"], ("FFMA", "EXIT")),
+        (["--loop"], ("FFMA", "per k step")),
+        (["--mapping"], ("lane",)),
+    ],
+)
+def test_inspect_shows_what_it_is_asked_for(words, shows, capsys):
+    assert main(["inspect", "v0_naive", *words]) == 0
+    text = capsys.readouterr().out
+    for word in shows:
+        assert word in text
+    assert ("fma.rn.f32" in text) == ("--ptx" in words)
+
+
+@pytest.mark.nvcc
+def test_inspect_answers_in_json_and_without_a_profiler_still_exits_with_0(capsys, monkeypatch):
+    assert main(["inspect", "v0_naive", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["resources"]["registers"] > 0
+    monkeypatch.setenv("PATH", "/nowhere")
+    toolchain.find.cache_clear()
+    assert main(["inspect", "v0_naive", "--ncu"]) == 0
+    toolchain.find.cache_clear()
+    assert "not available: tool" in capsys.readouterr().out
+
+
+def test_peaks_state_dense_rates_and_refuse_an_unknown_device(no_gpu, capsys):
+    assert main(["peaks", "--json"]) == 0
+    tracks = {track["track"]: track for track in json.loads(capsys.readouterr().out)["tracks"]}
+    assert [round(tracks[name]["datasheet_tflops"], 1) for name in ("fp32_simt", "tf32_tensor", "fp16_tensor")] == [
+        66.9,
+        494.7,
+        989.4,
+    ]
+    assert main(["peaks", "--gpu", "NVIDIA Imagined 9000"]) == 2
+    assert "Imagined" in capsys.readouterr().err
+
+
+def test_diff_exits_with_1_on_a_regression_only(tmp_path, capsys):
+    def record(name, slower):
+        writer = runs.RunWriter(tmp_path / name, {"gpu": {"name": "g"}, "date": "2031-02-03", "revision": name})
+        key = {"name": "v2", "m": 64, "n": 64, "k": 64, "layout": "rr", "dtype_in": "float32", "dtype_out": "float32"}
+        row = timed(
+            "v2", "handwritten", "fp32_simt", 10.0 / slower, shape=(64, 64, 64), window="burst", sm_clock_mhz=1980.0
+        )
+        times = [row["time_us"] * (1 + 0.0001 * i) for i in range(20)]
+        writer.add("a", [row], [{**key, "input": "uniform", "window": "burst", "l2": "warm", "time_us": times}])
+        writer.finish(complete=True)
+        return str(tmp_path / name)
+
+    same, again, slow = record("a", 1.0), record("b", 1.0), record("c", 1.2)
+    assert main(["diff", same, again]) == 0
+    assert "1 same" in capsys.readouterr().out
+    assert main(["diff", same, slow]) == 1
+    assert "slower" in capsys.readouterr().out
+    assert main(["diff", same, str(tmp_path / "none")]) == 2
+
+
+def test_nothing_is_written_into_the_current_folder(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for words in (["list"], ["doctor"], ["--help"], ["inspect", "no_such"]):
+        subprocess.run(
+            [sys.executable, "-m", "compare", *words], cwd=tmp_path, env=env, capture_output=True, check=False
+        )
+    assert list(tmp_path.iterdir()) == []

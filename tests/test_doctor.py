@@ -1,0 +1,139 @@
+"""What the doctor says on machines that differ, with drivers and packages stood in for."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compare import doctor, driver
+from kernel import toolchain
+from kernel.errors import MissingToolError
+
+SOURCE = Path(__file__).with_name("fake_driver.cpp")
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory):
+    """Builds a driver library that answers as told."""
+
+    @functools.cache
+    def build(status=0, devices=1, version=13000, minor=0):
+        library = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
+        macros = {"INIT_STATUS": status, "DEVICES": devices, "VERSION": version, "MINOR": minor}
+        flags = [f"-D{name}={value}" for name, value in macros.items()]
+        try:
+            compiler = toolchain.find("g++").path
+        except MissingToolError as error:
+            pytest.skip(str(error))
+        subprocess.run([compiler, "-shared", "-fPIC", *flags, SOURCE, "-o", library], check=True)
+        return str(library)
+
+    return build
+
+
+def test_a_good_driver_is_described(fake):
+    found = driver.query(fake())
+    assert (found.version, found.problem) == ("13.0", "")
+    (device,) = found.devices
+    assert (device.name, device.slug) == ("NVIDIA Test-GPU 9", "nvidia-test-gpu-9")
+    assert (device.compute_capability, device.sm_count, device.l2_bytes) == ((9, 0), 7, 2**20)
+
+
+def test_no_gpu_is_said_only_when_the_driver_reports_none(fake, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert driver.query("libcuda-that-is-not-there.so.1").problem.startswith("no NVIDIA driver")
+    assert driver.query(fake(status=100)).problem == "no GPU: the driver reports none"
+    assert driver.query(fake(devices=0)).problem == "no GPU: the driver reports none"
+    refused = driver.query(fake(status=803)).problem
+    assert "no GPU" not in refused
+    assert "803" in refused
+    assert "CUDA_ERROR_TEST" in refused
+
+
+@pytest.mark.parametrize("value", ["", "7", "MIG-0b1c", "GPU-0b1c"])
+def test_hidden_devices_are_named_as_the_reason(fake, monkeypatch, value):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert f"CUDA_VISIBLE_DEVICES={value!r}" in driver.query(fake(status=100)).problem
+    assert not driver.query(fake()).problem
+
+
+@pytest.fixture
+def packages(monkeypatch):
+    """Stands in for what is installed."""
+
+    def set_to(**versions):
+        named = {name.replace("_", "-"): version for name, version in versions.items()}
+        monkeypatch.setattr(doctor, "_version", lambda name: named.get(name, ""))
+
+    return set_to
+
+
+def test_bindings_newer_than_the_driver_are_named(packages, fake):
+    packages(cuda_bindings="13.4.4")
+    finding = doctor._bindings(driver.query(fake(version=12040)))
+    assert not finding.ok
+    assert "cuda-bindings<13" in finding.cure
+    assert doctor._bindings(driver.query(fake(version=13000))).ok
+    packages(cuda_bindings="12.6.0")
+    assert doctor._bindings(driver.query(fake(version=13000))).ok
+
+
+def test_the_dsl_never_stands_in_for_nvidia_cutlass(packages, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    packages(nvidia_cutlass_dsl="4.8.0")
+    finding = doctor._cutlass()
+    assert not finding.ok
+    assert "another package" in finding.found
+    assert "nvidia-cutlass==" in finding.cure
+
+
+def test_an_nvcc_of_a_newer_major_than_the_driver_is_named(fake, monkeypatch):
+    tool = toolchain.Tool(name="nvcc", path=Path("nvcc"), version="13.0.88", origin="PATH")
+    same, older = driver.query(fake(version=13000)), driver.query(fake(version=12080))
+    monkeypatch.setattr(toolchain, "find", lambda name: tool)
+    assert doctor._toolkit_against_driver(same).ok
+    assert not doctor._toolkit_against_driver(older).ok
+
+
+class Distribution:
+    def __init__(self, name):
+        self.metadata = {"Name": name}
+
+
+def test_two_cuda_majors_side_by_side_are_named(monkeypatch):
+    both = [Distribution("nvidia-cublas-cu12"), Distribution("nvidia-cublas-cu11"), Distribution("numpy")]
+    monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: both)
+    finding = doctor._one_cuda_major()
+    assert not finding.ok
+    assert "CUDA 11 (nvidia-cublas-cu11), CUDA 12 (nvidia-cublas-cu12)" in finding.found
+
+
+def finding(check, need, ok):
+    return doctor.Finding(check=check, need=need, ok=ok, found="")
+
+
+def test_gpu_checks_count_only_where_a_driver_is_installed(monkeypatch):
+    findings = (finding("a", "base", True), finding("b", "gpu", False), finding("c", "extra", False))
+    absent, present = (
+        driver.Driver(version="", devices=(), problem="x"),
+        driver.Driver(version="13.0", devices=(), problem="x"),
+    )
+    monkeypatch.setattr(driver, "is_installed", lambda: False)
+    assert doctor.Diagnosis(findings=findings, driver=absent).first_failing is None
+    assert doctor.Diagnosis(findings=findings, driver=present).first_failing.check == "b"
+    worse = (*findings[1:], finding("d", "base", False))
+    assert doctor.Diagnosis(findings=worse, driver=absent).first_failing.check == "d"
+
+
+def test_the_command_answers_on_this_machine():
+    done = subprocess.run(
+        [sys.executable, "-m", "compare", "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    answer = json.loads(done.stdout)
+    assert done.returncode == (3 if answer["first_failing"] else 0)
+    checks = [f["check"] for f in answer["findings"]]
+    assert {"Python", "g++", "nvcc", "driver and GPU", "cuda-bindings"} <= set(checks)
+    assert all(f["cure"] for f in answer["findings"] if not f["ok"])

@@ -1,0 +1,111 @@
+"""What the compiler makes of the ladder: registers, spills, and the instructions that each rung is about."""
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+
+import pytest
+
+from handwritten.catalog import KERNELS, get
+from kernel.build import artifact, build_all
+from kernel.contract import Problem
+from kernel.disassemble import sass
+from kernel.errors import BuildError
+from kernel.gate import objections
+
+pytestmark = pytest.mark.nvcc
+
+NAMES = [kernel.name for kernel in KERNELS]
+REGISTERS_PER_SM = 65536
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    """Every build at once, so that a cold cache costs one parallel build."""
+    failed = {n: r for n, r in build_all([u for k in KERNELS for u in k.units()]).items() if isinstance(r, Exception)}
+    assert not failed
+
+
+@functools.cache
+def opcodes(name, width):
+    """How often each opcode with its modifiers occurs; instructions that are never executed (@!PT) left out."""
+    unit = next(unit for unit in get(name).units() if f"-DVECTOR={width}" in unit.flags)
+    instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+((?:@!?\w+ )?)([A-Z][\w.]*)", sass(artifact(unit).cubin, name))
+    return Counter(opcode for predicate, opcode in instructions if predicate.strip() != "@!PT")
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+def test_symbol_bound_registers_and_spills(kernel):
+    for unit in kernel.units():
+        built = artifact(unit)
+        assert list(built.resources) == [kernel.name]
+        resources = built.resources[kernel.name]
+        assert resources.spill_bytes == 0
+        assert resources.stack_bytes == 0
+        assert resources.max_threads == kernel.threads
+        assert resources.registers <= 128
+        two_blocks = 2 * kernel.threads * resources.registers
+        assert two_blocks <= REGISTERS_PER_SM
+    (launch,) = kernel.launches(Problem(m=129, n=129, k=17))
+    assert objections(launch, artifact(launch.unit)) == ()
+
+
+@pytest.mark.parametrize("name", ["v2_block_tile", "v3_double_buffer", "v4_pad", "v4_swizzle", "s3_register_staged"])
+@pytest.mark.parametrize("width", [4, 1])
+def test_a_step_reads_a_by_eight_scalars_and_b_by_two_vectors(name, width):
+    found = opcodes(name, width)
+    assert found["LDS"] == 8
+    assert found["LDS.128"] == 2
+    assert found["FFMA"] >= 64  # the loop's, and the write-out's for beta
+
+
+@pytest.mark.parametrize("name", ["v3_double_buffer", "v5_register_block", "v5_chunk_swizzle"])
+def test_copies_are_asynchronous_and_pass_the_registers_by(name):
+    found = opcodes(name, 4)
+    assert found["LDGSTS.E.BYPASS.128"] == 8  # first tile and next tile, two runs of A and two of B
+    assert found["LDGSTS.E.BYPASS.128.ZFILL"] == 8  # the same with a size, for tiles at an edge
+    assert found["LDGDEPBAR"] >= 2
+    assert sum(n for opcode, n in found.items() if opcode.startswith("DEPBAR")) >= 2
+    assert not any(opcode.startswith("STS") for opcode in found)
+
+
+@pytest.mark.parametrize("name", ["v5_register_block", "v5_chunk_swizzle"])
+@pytest.mark.parametrize("width", [4, 1])
+def test_four_steps_take_sixteen_vector_loads(name, width):
+    found = opcodes(name, width)
+    assert found["LDS.128"] == 16
+    assert found["LDS"] == 0
+    assert found["FFMA"] >= 4 * 64
+
+
+@pytest.mark.parametrize("name", ["v6_transposed_split", "v6_transposed_contiguous"])
+@pytest.mark.parametrize("width", [4, 1])
+def test_transposed_tiles_are_read_by_vectors_only(name, width):
+    found = opcodes(name, width)
+    assert found["LDS.128"] == 16 * 4
+    assert [opcode for opcode in found if re.fullmatch(r"LDS(\.\w+)*", opcode)] == ["LDS.128"]
+    assert found["FFMA"] >= 16 * 64
+
+
+def test_no_kernel_copies_asynchronously_that_should_not():
+    for name in ("v2_block_tile", "s3_register_staged", "s4_block64", "s1_smem_only", "s2_thread_column"):
+        widths = (4, 1) if len(get(name).units()) > 1 else (1,)
+        for width in widths:
+            assert not any(opcode.startswith("LDGSTS") for opcode in opcodes(name, width))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+def test_sources_refuse_to_build_without_a_tile(kernel):
+    unit = dataclasses.replace(kernel.units()[0], name=f"{kernel.name}.without_tile", flags=("-DVECTOR=1",))
+    with pytest.raises(BuildError) as caught:
+        artifact(unit)
+    assert "tile extents come from handwritten/catalog.py" in caught.value.log
+
+
+def test_static_assert_names_a_broken_relation():
+    unit = get("v2_block_tile").units()[0]
+    flags = tuple("-DTHREAD_M=4" if flag.startswith("-DTHREAD_M=") else flag for flag in unit.flags)
+    with pytest.raises(BuildError) as caught:
+        artifact(dataclasses.replace(unit, name="v2_block_tile.broken", flags=flags))
+    assert "32 lanes' thread tiles fill the warp tile" in caught.value.log

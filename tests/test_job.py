@@ -1,0 +1,338 @@
+"""The main job on a device that is simulated: real buffers, real checks, invented times."""
+
+import ctypes
+import dataclasses
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from compare import job, report, runs
+from compare.ceilings import Ceiling
+from compare.contenders import Contender
+from compare.driver import Device, Driver
+from compare.groups import groups
+from compare.rows import NAMES
+from compare.scoring import with_sgemm_ratio
+from compare.shapes import parse
+from kernel.contract import Tile
+from kernel.errors import CheckError, DeviceError, LaunchError, MissingToolError, UsageError
+from tests.simulated_bench import SimulatedBench
+
+DRIVER = Driver(
+    version="13.0",
+    devices=(
+        Device(ordinal=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1),
+    ),
+    problem="",
+)
+
+
+def view(address, dtype, shape, layout, pitch):
+    """Memory at an address as a matrix, of which ``pitch`` elements lie between rows (or columns)."""
+    item = np.dtype(dtype).itemsize
+    rows = shape if layout == "r" else shape[::-1]
+    length = (rows[0] - 1) * pitch + rows[1]
+    memory = np.frombuffer((ctypes.c_char * (length * item)).from_address(address), dtype=dtype)
+    matrix = np.lib.stride_tricks.as_strided(memory, rows, (pitch * item, item))
+    return matrix if layout == "r" else matrix.T
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostContender(Contender):
+    """A GEMM by NumPy; ``seconds`` is what the simulated device takes for it."""
+
+    seconds: float
+    watts: float = 400.0
+    noise: float = 0.001
+    no_graphs: bool = False
+    unsynchronised: bool = False
+    refuses: str = ""
+    behaviour: str = "right"
+    lacks: str = ""
+    arch: str = "sm_90a"
+
+    def rejects(self, problem):
+        return self.rejects_type_or_layout(problem) or self.refuses or None
+
+    def variant(self, problem):
+        return "vec4"
+
+    def needs(self):
+        return self.lacks
+
+    def prepare(self, problem, pointers, stream):
+        if self.behaviour == "launch fails":
+            raise LaunchError(f"{self.name}: too much shared memory")
+        return HostPrepared(self, problem, pointers)
+
+
+class HostPrepared:
+    variant = "vec4"
+
+    def __init__(self, contender, problem, pointers):
+        self.contender, self.problem, self.pointers = contender, problem, pointers
+        self.kernel_names = (f"{contender.name}_kernel",)
+        self.answer = None
+
+    def enqueue(self, stream):
+        p = self.problem
+        a = view(self.pointers.a, p.dtype_in, (p.m, p.k), p.layout[0], p.lda)
+        b = view(self.pointers.b, p.dtype_in, (p.k, p.n), p.layout[1], p.ldb)
+        c = view(self.pointers.c, p.dtype_out, (p.m, p.n), "r", p.ldc)
+        product = a.astype(np.float32) @ b.astype(np.float32)
+        if self.contender.behaviour == "replays" and self.answer is not None:
+            product = self.answer
+        self.answer = product
+        if self.contender.behaviour == "wrong":
+            product = product + 1
+        c[...] = (p.alpha * product + (p.beta * c if p.beta else 0)).astype(p.dtype_out)
+
+
+class HostExecutor:
+    name = "gpu"
+    xp = np
+
+    def refuses(self, contender):
+        return None
+
+    def run(self, contender, problem, buffers):
+        if contender.behaviour == "other device":
+            raise DeviceError("built for sm_90a, and this device is sm_80")
+        if contender.behaviour == "faults":
+            raise CheckError("the GPU stopped with an illegal address; this process cannot use it any more")
+        contender.prepare(problem, buffers.pointers, 0).enqueue(0)
+        return "vec4"
+
+
+class HostSite:
+    def __init__(self):
+        self.bench, self.executor = SimulatedBench(), HostExecutor()
+
+    def ceilings(self):
+        return [
+            Ceiling(track="fp32_simt", instruction="ffma", window="burst", tflops=50.0, throttle=()),
+            Ceiling(track="fp16_tensor", instruction="wgmma", window="burst", tflops=800.0),
+        ]
+
+
+def fp32(name, seconds, family="handwritten", **more):
+    tile = Tile(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16)
+    return HostContender(
+        name=name, family=family, track="fp32_simt", summary="", tile=tile, instruction="ffma", seconds=seconds, **more
+    )
+
+
+def fp16(name, seconds, family="cublas", **more):
+    more = {"dtype_in": "float16", "dtype_out": "float16", **more}
+    return HostContender(name=name, family=family, track="fp16_tensor", summary="", seconds=seconds, **more)
+
+
+CUBLAS = fp32("cublas_sgemm", 1e-3, "cublas", layouts=("rr", "rc", "cr", "cc"))
+FP16 = fp16("cublas_fp16", 1e-4, layouts=("rr", "rc", "cr", "cc"))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs the job over contenders; gives rows by (name, window)."""
+    monkeypatch.setenv("GEMM_TRACKS_REVISION", "0123456789")
+
+    def go(contenders, shapes="64x48x32", folder="run", record=False):
+        request = job.Request(("*",), shapes, record)
+        provenance = runs.provenance(["gemm-tracks"], DRIVER, "", str(request))
+        writer = runs.RunWriter(tmp_path / folder, provenance)
+        complete = job.measure(request, contenders, {}, writer, HostSite())
+        rows = with_sgemm_ratio(writer.rows)
+        writer.finish(complete=complete, rows=rows)
+        return runs.read_run(tmp_path / folder)
+
+    return go
+
+
+def by_name(rows, window="burst"):
+    return {row["name"]: row for row in rows if row["window"] in (window, None)}
+
+
+def test_rows_carry_checks_times_and_ratios(run):
+    provenance, rows = run([CUBLAS, fp32("v2", 2e-3), FP16])
+    found = by_name(rows)
+    row = found["v2"]
+    assert tuple(row) == NAMES
+    assert row["ok"] is True
+    assert 0 < row["max_error"] <= row["error_bound"]
+    assert row["time_us"] == pytest.approx(2000, rel=0.02)
+    assert row["time_us_p10"] <= row["time_us"] <= row["time_us_p90"]
+    assert row["samples"] >= 20
+    assert row["x_cublas"] == pytest.approx(0.5, rel=0.02)
+    assert row["x_cublas_lo"] <= row["x_cublas"] <= row["x_cublas_hi"]
+    assert row["x_cublas_sgemm"] == pytest.approx(0.5, rel=0.02)
+    assert row["tflops"] == pytest.approx(2 * 64 * 48 * 32 / row["time_us"] * 1e-6)
+    assert row["pct_track_peak"] == pytest.approx(100 * row["tflops"] / 66.9)
+    assert row["pct_fp16_peak"] == pytest.approx(100 * row["tflops"] / 989.4)
+    assert row["ceiling_tflops"] == 50.0
+    assert row["pct_ceiling"] == pytest.approx(2 * row["tflops"])
+    assert found["cublas_fp16"]["ceiling_tflops"] == 800.0
+    assert row["kernel_name"] == "v2_kernel"
+    assert (row["m"], row["n"], row["k"], row["layout"], row["variant"]) == (64, 48, 32, "rr", "vec4")
+    assert found["cublas_fp16"]["x_cublas_sgemm"] == pytest.approx(10, rel=0.02)
+    assert provenance["complete"] is True
+
+
+def test_a_wrong_kernel_keeps_its_row_and_gets_no_time(run):
+    _, rows = run([CUBLAS, fp32("v2", 2e-3, behaviour="wrong"), fp32("v3", 2e-3, behaviour="replays")])
+    wrong, replays = by_name(rows)["v2"], by_name(rows)["v3"]
+    assert wrong["ok"] is False
+    assert wrong["time_us"] is None
+    assert wrong["max_error"] > wrong["error_bound"]
+    assert "failed the check" in wrong["skipped_because"]
+    assert replays["ok"] is False
+    assert replays["time_us"] is None
+    assert by_name(rows)["cublas_sgemm"]["time_us"]
+
+
+def test_refusals_and_launch_errors_stay_visible_and_others_run(run):
+    refusing = fp32("v4", 1e-3, refuses="n = 48 is no multiple of 64")
+    _, rows = run([CUBLAS, refusing, fp32("v5", 1e-3, behaviour="launch fails"), fp32("v6", 1e-3)])
+    found = by_name(rows)
+    assert (found["v4"]["ok"], found["v4"]["skipped_because"]) == (None, "n = 48 is no multiple of 64")
+    assert found["v5"]["time_us"] is None
+    assert "too much shared memory" in found["v5"]["skipped_because"]
+    assert found["v6"]["time_us"]
+
+
+def test_a_rate_that_no_device_has_is_refused(run):
+    _, rows = run([CUBLAS, fp32("v7", 1e-9)])
+    row = by_name(rows)["v7"]
+    assert row["ok"] is False
+    assert row["time_us"] is None
+
+
+def test_an_interrupted_job_goes_on_where_it_stopped(run, monkeypatch):
+    measured = []
+    original = job.run_part
+
+    def counting(part, *rest):
+        if len(measured) == 1 and not getattr(counting, "stopped", False):
+            counting.stopped = True
+            raise KeyboardInterrupt
+        measured.append(part.group.name)
+        return original(part, *rest)
+
+    monkeypatch.setattr(job, "run_part", counting)
+    provenance, rows = run([CUBLAS, fp32("v2", 2e-3)], shapes="64x48x32,32,48")
+    assert provenance["complete"] is False
+    assert {(row["m"], row["n"]) for row in rows} == {(64, 48)}
+    provenance, rows = run([CUBLAS, fp32("v2", 2e-3)], shapes="64x48x32,32,48")
+    assert provenance["complete"] is True
+    assert [row["m"] for row in by_name(rows).values()]
+    assert {(row["m"], row["n"]) for row in rows} == {(64, 48), (32, 32), (48, 48)}
+    assert len(measured) == 3
+
+
+def test_a_gpu_fault_ends_the_process_and_resuming_leaves_the_kernel_out(run):
+    contenders = [CUBLAS, fp32("v2", 2e-3, behaviour="faults"), fp32("v3", 2e-3)]
+    with pytest.raises(CheckError, match="v2"):
+        run(contenders)
+    _, rows = run(contenders)
+    found = by_name(rows)
+    assert found["v2"]["ok"] is False
+    assert "illegal address" in found["v2"]["skipped_because"]
+    assert found["v3"]["time_us"]
+
+
+def test_a_wrong_baseline_stops_everything(run):
+    with pytest.raises(CheckError, match="baseline"):
+        run([dataclasses.replace(CUBLAS, behaviour="wrong"), fp32("v2", 2e-3)])
+
+
+def test_libraries_join_the_group_of_every_layout_and_type_that_is_timed():
+    rc = fp32("cutlass_rc", 1e-3, "cutlass", layouts=("rc",))
+    wide = fp16("cublas_fp16_f32out", 1e-4, dtype_out="float32", layouts=("rr", "rc", "cr", "cc"))
+    (shape,) = parse("64x48x32")
+    found = {g.name: [c.name for c in g.contenders] for g in groups([CUBLAS, rc, fp32("v2", 1e-3), FP16, wide], shape)}
+    assert list(found) == [
+        "64x48x32 fp32_simt rr float32-float32",
+        "64x48x32 fp32_simt rc float32-float32",
+        "64x48x32 fp16_tensor rr float16-float16",
+        "64x48x32 fp16_tensor rr float16-float32",
+    ]
+    assert found["64x48x32 fp32_simt rr float32-float32"] == ["cublas_sgemm", "v2"]
+    assert found["64x48x32 fp32_simt rc float32-float32"] == ["cublas_sgemm", "cutlass_rc"]
+    assert found["64x48x32 fp16_tensor rr float16-float32"] == ["cublas_fp16_f32out"]
+
+
+def test_slow_rungs_are_left_out_visibly_unless_asked_for(run):
+    slow = fp32("v0", 1e-3, largest_timed=32)
+    (shape,) = parse("64")
+    (group,) = groups([CUBLAS, slow], shape)
+    from compare.measure import quick
+
+    part = job.Part(group, quick())
+    assert "too slow" in job.too_slow(slow, part)
+    asked = dataclasses.replace(quick(), leave_out_slow=False)
+    assert job.too_slow(slow, job.Part(group, asked)) is None
+
+
+def test_record_times_everything_once_and_only_leaders_at_the_largest():
+    contenders = [CUBLAS, fp32("v2", 2e-3), fp32("v3", 1e-3), FP16]
+    timed = [
+        {"family": c.family, "track": c.track, "name": c.name, "m": 1, "n": 1, "k": 1, "ok": True, "time_us": c.seconds,
+         "tflops": 1 / c.seconds}
+        for c in contenders
+    ]  # fmt: skip
+    request = job.Request((), "", True)
+    planned = job.parts(request, contenders, timed)
+    sizes = {part.group.shape.m for part in planned}
+    assert sizes == {1024, 2048, 4092, 4096, 8192, 16384}
+    largest = {c.name for part in planned if part.group.shape.m == 16384 for c in part.group.contenders}
+    assert largest == {"cublas_sgemm", "v3", "cublas_fp16"}
+    everything = [part for part in planned if part.group.shape.m == 4096]
+    assert {c.name for part in everything for c in part.group.contenders} == {c.name for c in contenders}
+    assert all(part.settings.sustained_all for part in everything)
+    assert len({part.group.name for part in planned}) == len(planned)
+
+
+def test_what_lacks_a_package_keeps_its_row_and_nothing_left_is_an_error(run):
+    lacking = fp32("v9", 1e-3, lacks="cupy-cuda13x")
+    _, rows = run([CUBLAS, lacking])
+    assert by_name(rows)["v9"]["skipped_because"] == "not installed: cupy-cuda13x"
+    job.require_some([CUBLAS, lacking])
+    with pytest.raises(MissingToolError, match="cupy-cuda13x"):
+        job.require_some([lacking])
+
+
+def test_a_contender_that_this_machine_cannot_run_costs_no_other_its_row(run):
+    _, rows = run([CUBLAS, fp32("v5", 1e-3, behaviour="other device"), fp32("v6", 1e-3)])
+    assert "sm_90a" in by_name(rows)["v5"]["skipped_because"]
+    assert by_name(rows)["v6"]["time_us"]
+
+
+def test_recorded_rows_are_joined_by_name_and_shape():
+    rows = [
+        {"name": name, "family": family, "m": size, "n": size, "k": size}
+        for name, family in (("cublas_sgemm", "cublas"), ("v2_block_tile", "handwritten"), ("v3", "handwritten"))
+        for size in (1024, 4096)
+    ]
+    chosen = job.recorded_rows(job.Request(("v2*",), "4096", False), rows)
+    assert [(row["name"], row["m"]) for row in chosen] == [("cublas_sgemm", 4096), ("v2_block_tile", 4096)]
+    assert job.recorded_rows(job.Request((), "", False), rows) == rows
+
+
+def test_another_register_count_than_recorded_is_named():
+    here = [{"name": "v2", "variant": "vec4", "registers": 106}, {"name": "v3", "variant": "", "registers": 90}]
+    recorded = [{"name": "v2", "variant": "vec4", "registers": 110}, {"name": "v3", "variant": None, "registers": 90}]
+    assert job.differences(here, recorded) == ["v2 106 (recorded 110)"]
+
+
+def test_record_cannot_be_narrowed():
+    with pytest.raises(UsageError):
+        job.run_compare(["v*"], "", None, record=True, as_json=False)
+
+
+def test_the_closing_lines_of_a_simulated_run_state_both_gaps(run):
+    _, rows = run([CUBLAS, fp32("v2", 2e-3), FP16], shapes="48")
+    same, different = report.closing_lines(rows)
+    assert "v2" in same
+    assert "1 to 10" in different
+    json.dumps(rows, allow_nan=False)

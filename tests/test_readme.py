@@ -1,0 +1,40 @@
+"""The README's table is what the recorded run says, and its commands and links exist."""
+
+import re
+import shlex
+
+import pytest
+
+from compare import readme, runs
+from compare.cli import app
+from kernel.errors import RunFileError
+
+PAGE = (runs.repository() / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_is_the_recorded_runs_own():
+    assert readme.rewrite(PAGE, readme.current_table()) == PAGE
+
+
+def test_only_what_stands_between_the_markers_is_rewritten():
+    text = f"before {readme.BEGIN}\nold\n{readme.END} after"
+    assert readme.rewrite(text, "new") == f"before {readme.BEGIN}\nnew\n{readme.END} after"
+    assert readme.rewrite(readme.rewrite(text, "a"), "b") == readme.rewrite(text, "b")
+    for broken in (readme.BEGIN, readme.END, f"{readme.END}{readme.BEGIN}", ""):
+        with pytest.raises(RunFileError):
+            readme.rewrite(broken, "new")
+
+
+def test_links_and_pictures_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
+        assert "://" in target or (runs.repository() / target).exists(), target
+
+
+def test_every_command_named_in_the_readme_exists():
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    named = [shlex.split(line, comments=True)[1] for line in PAGE.splitlines() if line.startswith("gemm-tracks ")]
+    assert named
+    assert set(named) <= known
+    makefile = (runs.repository() / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^make ([\w-]+)", PAGE, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

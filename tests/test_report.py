@@ -1,0 +1,156 @@
+"""The report is a pure function of rows: headline rule, visible refusals, and the two gaps in words and numbers."""
+
+import re
+
+import pytest
+from rich.console import Console
+
+from compare import report
+from tests.rows_for_reports import failed, full_run, skipped, timed
+
+
+def text_of(rows):
+    import io
+
+    stream = io.StringIO()
+    console = Console(width=200, file=stream)
+    for table in report.tables(rows):
+        console.print(table)
+    return stream.getvalue()
+
+
+def test_headline_prefers_sustained_and_keeps_burst_where_it_stands_alone():
+    rows = [
+        timed("a", "handwritten", "fp32_simt", 40.0, window="burst"),
+        timed("a", "handwritten", "fp32_simt", 38.0, window="sustained"),
+        timed("b", "handwritten", "fp32_simt", 30.0, window="burst"),
+    ]
+    for order in (rows, rows[::-1]):
+        chosen = {row["name"]: row for row in report.headline(order)}
+        assert chosen["a"]["window"] == "sustained"
+        assert chosen["a"]["tflops"] == 38.0
+        assert chosen["b"]["window"] == "burst"
+    text = text_of(rows)
+    assert re.search(r"b .*†", text)
+    assert "† burst window" in text
+
+
+def test_headline_leaves_out_cold_rows_and_other_inputs():
+    rows = [
+        timed("a", "handwritten", "fp32_simt", 40.0, l2="cold"),
+        timed("b", "handwritten", "fp32_simt", 99.0, input="zeros"),
+        timed("c", "handwritten", "fp32_simt", 30.0),
+    ]
+    assert [row["name"] for row in report.headline(rows)] == ["c"]
+    assert "99" not in "".join(report.closing_lines(rows))
+
+
+def test_no_table_mixes_tracks_or_shapes():
+    titles = [table.title for table in report.tables(full_run())]
+    assert titles == [
+        "1024x1024x1024  FP32 SIMT",
+        "1024x1024x1024  FP16 Tensor Core",
+        "4096x4096x4096  FP32 SIMT",
+        "4096x4096x4096  FP16 Tensor Core",
+    ]
+
+
+def test_refused_and_failed_contenders_stay_visible_without_a_time():
+    text = text_of(full_run())
+    assert "cutlass_fp16_c" in text
+    assert "n = 4095 is no multiple of 8" in text
+    line = next(line for line in text.splitlines() if "v1_broken" in line and "FAILED" in line)
+    assert "5.0e-01" in line
+    assert "FAILED and therefore not timed, v1_broken: 5 of 9 elements wrong" in text
+
+
+def test_a_failed_row_never_enters_a_ratio_even_if_it_carries_a_time():
+    wrong = {**timed("v9_wrong", "handwritten", "fp32_simt", 900.0), "ok": False}
+    lines = report.closing_lines([*full_run(), wrong])
+    assert "v9_wrong" not in " ".join(lines)
+    assert "900.0" not in text_of([wrong])
+
+
+def test_closing_lines_state_both_gaps():
+    same, different = report.closing_lines(full_run())
+    assert same == (
+        "Same track (FP32 SIMT, 4096x4096x4096, sustained): the best hand-written kernel, v7_best, reaches "
+        "49.0 TFLOP/s against 50.0 for cuBLAS SGEMM (sm80_sgemm_256x128): 0.980 times it, "
+        "95 % interval 0.978 to 0.982; the gap is 2.0 %."
+    )
+    assert different == (
+        "Different track (FP16 Tensor Core, 4096x4096x4096, sustained): the FP32 peak is 10.00 % of the FP16 peak "
+        "(100.0 of 1000.0 TFLOP/s), 1 to 10.0; cuBLAS SGEMM is 8.33 % of cuBLAS FP16 (50.0 of 600.0 TFLOP/s), "
+        "1 to 12.0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("tflops", "words"),
+    [(51.0, "the gap is closed."), (50.0, "no gap beyond the noise."), (40.0, "the gap is 20.0 %.")],
+)
+def test_the_gap_in_words_follows_the_interval(tflops, words):
+    rows = [
+        timed("v7", "handwritten", "fp32_simt", tflops),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0),
+    ]
+    assert report.closing_lines(rows)[0].endswith(words)
+
+
+def test_windows_are_never_mixed_in_a_closing_line():
+    rows = [
+        timed("v7", "handwritten", "fp32_simt", 49.0, window="burst"),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0, window="burst"),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 45.0, window="sustained"),
+    ]
+    same = report.closing_lines(rows)[0]
+    assert "burst" in same
+    assert "50.0" in same
+
+
+def test_unknown_peaks_are_left_out_and_nothing_timed_says_so():
+    rows = [
+        timed("v7", "handwritten", "fp32_simt", 49.0, pct_track_peak=None, pct_fp16_peak=None),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0, pct_track_peak=None, pct_fp16_peak=None),
+    ]
+    assert "no gap is stated" in report.closing_lines(rows)[1]
+    for line in report.closing_lines([skipped("v0", "handwritten", "fp32_simt", "no GPU")]):
+        assert "no gap is stated" in line
+
+
+def test_cutlass_is_named_as_default_and_as_best():
+    lines = report.cutlass_lines(full_run())
+    assert len(lines) == 2
+    assert "default" in lines[0]
+    assert "cutlass_simt_a_default" in lines[0]
+    assert "0.960 of cuBLAS SGEMM" in lines[0]
+    assert "best measured" in lines[1]
+    assert "cutlass_simt_b" in lines[1]
+    assert "0.990 of cuBLAS SGEMM" in lines[1]
+
+
+def test_every_fp32_row_shows_both_fractions():
+    line = next(line for line in text_of([r for r in full_run() if r["m"] == 4096]).splitlines() if "v7_best" in line)
+    assert "0.980 [0.978, 0.982]" in line
+    assert "4.90" in line  # per cent of the FP16 peak
+
+
+def test_reports_of_empty_runs_do_not_fail():
+    assert report.tables([]) == []
+    assert report.cutlass_lines([]) == []
+    assert report.markdown([], {}) == "No recorded run yet."
+    assert report.tables([failed("v1", "handwritten", "fp32_simt")])
+
+
+def test_recorded_rows_are_labelled_with_gpu_and_date():
+    run = {"gpu": {"name": "Some GPU", "sm_count": 7}, "date": "2031-02-03T04:05:06+00:00", "revision": "abc"}
+    text = report.origin(run, recorded=True)
+    assert text == "RECORDED, not measured here: Some GPU (7 SMs), 2031-02-03, revision abc"
+
+
+def test_markdown_has_every_timed_row_of_the_scene():
+    text = report.markdown(full_run(), {"gpu": {"name": "Some GPU", "sm_count": 7}, "date": "2031-02-03"})
+    for name in ("cublas_sgemm", "v0_naive", "v7_best", "cutlass_simt_a_default", "cutlass_simt_b", "cublas_fp16"):
+        assert text.count(f"| `{name}") == 1, name
+    assert "Same track" in text
+    assert "Different track" in text

@@ -1,0 +1,1 @@
+"""Kernels that are wrong on purpose, each in its own way, and one that is right."""
