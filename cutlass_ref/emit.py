@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ HASH_SEED = "0"
 """PYTHONHASHSEED of the child: it takes one source of disorder out, not all of them."""
 NVCC_VERSION = "13.0"
 """What the package is told: it lists kernels by compiler version, and these are listed from 12.4 on."""
+
+_one_at_a_time = threading.Lock()
+"""Parallel builds wait for one child that emits the whole catalog, rather than start one each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,8 @@ def emit(recipe: Recipe) -> Emitted:
     from cutlass_ref.catalog import recipes
 
     known = recipes()
-    return _emitted(known if recipe in known else (recipe,))[recipe.text()]
+    with _one_at_a_time:
+        return _emitted(known if recipe in known else (recipe,))[recipe.text()]
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import functools
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ MAP_DTYPES = {1: "float16", 2: "float32", 6: "float16", 7: "float32", 9: "bfloat
 copied as they are, and a float map without NaN fill does just that."""
 MAP_SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
 MAP_PROMOTIONS = {0: 0, 1: 64, 2: 128, 3: 256}
+
+
+_one_at_a_time = threading.Lock()
+"""Threads that need one library wait for its build, rather than build it each."""
 
 
 class _Query(ctypes.Structure):
@@ -160,7 +165,9 @@ def library_path(group: Group) -> Path:
 def _function(group: Group, kind: str, symbol: str) -> Any:
     """An exported function of the group's library."""
     scope = os.environ.get("GEMM_TRACKS_BUNDLE", ""), os.environ.get("GEMM_TRACKS_CACHE", "")
-    return getattr(_library(group, scope), f"gemm_tracks_{kind}_{symbol}")
+    with _one_at_a_time:
+        library = _library(group, scope)
+    return getattr(library, f"gemm_tracks_{kind}_{symbol}")
 
 
 @functools.cache
