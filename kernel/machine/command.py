@@ -28,8 +28,17 @@ from kernel.machine.report import Counters, Report
 from kernel.mapping import LaneMap
 
 DTYPES = {
-    **{"f16": "<f2", "f32": "<f4", "f64": "<f8", "i8": "<i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"},
-    **{"u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8"},
+    "f16": "<f2",
+    "f32": "<f4",
+    "f64": "<f8",
+    "i8": "<i1",
+    "i16": "<i2",
+    "i32": "<i4",
+    "i64": "<i8",
+    "u8": "<u1",
+    "u16": "<u2",
+    "u32": "<u4",
+    "u64": "<u8",
 }
 ARGUMENT_HELP = """One --arg for each kernel parameter, in order:
   5, -1, 0x10        an integer as wide as the parameter
@@ -65,9 +74,7 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither a .cu nor a .ptx file")
     name = re.sub(r"\W", "_", path.stem)
-    unit = Unit(
-        name=f"file_{name}", arch=arch, source=path.absolute(), flags=("-lineinfo", *flags), allow_spills=True
-    )
+    unit = Unit(name=f"file_{name}", arch=arch, source=path.absolute(), flags=("-lineinfo", *flags), allow_spills=True)
     return artifact(unit).ptx.read_text(encoding="utf-8")
 
 
@@ -283,7 +290,9 @@ def banks_text(counters: Counters) -> str:
             f"shared {name}: {total['requests']} requests, {total['passes']} passes, ideal {total['ideal']}, "
             f"conflicts {total['conflicts']}"
         )
-    lines.append(f"{counters.fma} FMAs, {counters.mma} multiply-adds in mma, {counters.warp_instructions} warp instructions")
+    lines.append(
+        f"{counters.fma} FMAs, {counters.mma} multiply-adds in mma, {counters.warp_instructions} warp instructions"
+    )
     return "\n".join(lines)
 
 

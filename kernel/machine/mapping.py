@@ -47,8 +47,10 @@ def _numbered(rows: int, columns: int, dtype: str, tag: int) -> npt.NDArray[np.g
     if dtype == "float16":
         if rows * columns >= 0x7C00:
             raise UsageError(f"a tile of {rows} x {columns} halves has more elements than half-precision numbers")
-        return (numbers + 1 + (0x8000 if tag == TAG_B else 0)).astype(np.uint16).view(np.float16)
-    return (numbers + np.uint32(tag)).view(np.float32)
+        halves: npt.NDArray[np.generic] = (numbers + 1 + (0x8000 if tag == TAG_B else 0)).astype(np.uint16)
+        return halves.view(np.float16)
+    words: npt.NDArray[np.generic] = numbers + np.uint32(tag)
+    return words.view(np.float32)
 
 
 class _Elements:
