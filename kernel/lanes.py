@@ -13,6 +13,7 @@ by polling, local memory, and instructions of other than integer kind.
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections import Counter
@@ -702,16 +703,14 @@ class Block:
         result = operands[0]
         reads = [self._read(operand) for operand in operands[1:4]]
         table = int(operands[4], 0)
-        (a, a_known), (b, b_known), (c, c_known) = reads
-        value = np.zeros(self.padded, np.int64)
-        for case in range(8):
-            if table >> case & 1:
-                value |= (a if case & 4 else ~a) & (b if case & 2 else ~b) & (c if case & 1 else ~c)
-        value &= MASK32
-        used = [k for k, bit in ((a_known, 4), (b_known, 2), (c_known, 1)) if _depends(table, bit)]
-        known = np.ones(self.padded, np.bool_)
-        for k in used:
-            known = known & k
+        value = _three_input(table, *(read for read, _ in reads))
+        known = np.logical_and.reduce([sure for _, sure in reads])
+        if not known[mask].all():
+            # Known after all where neither extreme of the unknown inputs changes the result.
+            extremes = [(np.where(sure, read, 0), np.where(sure, read, MASK32)) for read, sure in reads]
+            results = [_three_input(table, *inputs) for inputs in itertools.product(*extremes)]
+            known = np.logical_and.reduce([one == results[0] for one in results])
+            value = np.where(known, results[0], value)
         self._write(result, value, known, mask)
         if out:
             self._set_flag(out, value != 0, known, mask)
@@ -1038,6 +1037,15 @@ def _high_word(a: Ints, b: Ints, c: Ints) -> Ints:
     total = product.astype(np.uint64) + c.astype(np.uint64)
     high: Ints = (total >> np.uint64(32)).astype(np.int64)
     return high
+
+
+def _three_input(table: int, a: Ints, b: Ints, c: Ints) -> Ints:
+    """LOP3: bit by bit, the table's entry at (a, b, c)."""
+    value = np.zeros_like(a)
+    for case in range(8):
+        if table >> case & 1:
+            value |= (a if case & 4 else ~a) & (b if case & 2 else ~b) & (c if case & 1 else ~c)
+    return value & MASK32
 
 
 def _shift_right(value: Ints, amount: Ints) -> Ints:

@@ -273,8 +273,12 @@ def test_svg_of_two_maps_is_well_formed(found):
     assert {"v2_block_tile", "v6_transposed_split"} <= set(texts)
     assert any("row-wise" in (text or "") for text in texts)
     assert any("transposed" in (text or "") for text in texts)
-    rectangles = [element for element in root.iter() if element.tag.endswith("rect")]
-    assert len(rectangles) > 2 * 64 * 32
+    # Every element of C is covered once: 64 x 32 elements of CELL pixels, per map.
+    regions = [
+        r for r in root.iter() if r.tag.endswith("rect") and int(r.get("height", "1").rstrip("%")) % mapping.CELL == 0
+    ]
+    covered = sum(int(r.get("width")) * int(r.get("height")) for r in regions) // mapping.CELL**2
+    assert covered == 2 * 64 * 32
 
 
 def test_tile_of_the_default_problem_matches_the_kernel():
