@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from compare import driver, report, runs
 from compare.building import Built, build, built_rows, built_table, refused
 from compare.contenders import Contender, contenders
+from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
 from compare.scoring import measured_row, unmeasured_row, with_sgemm_ratio
 from kernel.contract import Artifact
-from kernel.errors import BuildError, CheckError, MissingToolError, NoDeviceError, UsageError
+from kernel.errors import BuildError, CheckError, GemmTracksError, MissingToolError, NoDeviceError, UsageError
 
 if TYPE_CHECKING:
     from compare.ceilings import Ceiling
@@ -30,6 +31,8 @@ RECORD_EVERYTHING_AT = 4096
 """The cube at which ``--record`` times every contender of the default set in both windows."""
 RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
 """Further cubes of ``--record``."""
+RECORD_RECTANGLE = (8192, 4096, 6144)
+"""m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
 LIBRARIES_ONLY_FROM = 16384
@@ -165,15 +168,16 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     from compare.console import messages, print_json
     from compare.groups import GpuSite
 
-    chosen = able(request.contenders())
-    built = build(chosen)
+    chosen = request.contenders()
+    require_some(chosen)
+    built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
     folder = out or (runs.record_folder(provenance) if request.record else default_folder(provenance))
     writer = runs.RunWriter(folder, provenance)
     if writer.finished:
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
     complete = measure(request, chosen, built, writer, GpuSite())
-    rows = with_sgemm_ratio(writer.rows)
+    rows = without_impossible(with_sgemm_ratio(writer.rows))
     writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
     writer.finish(complete=complete, rows=rows)
     if as_json:
@@ -191,11 +195,11 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     return any(row["ok"] is False for row in rows)
 
 
-def able(chosen: Sequence[Contender]) -> tuple[Contender, ...]:
-    """Contenders that have all they need here; says which are left out.
+def require_some(chosen: Sequence[Contender]) -> None:
+    """Say which contenders lack something here; their rows will say so too.
 
     Raises:
-        MissingToolError: none is left.
+        MissingToolError: all of them do.
     """
     from compare.console import messages
 
@@ -204,8 +208,7 @@ def able(chosen: Sequence[Contender]) -> tuple[Contender, ...]:
     if len(lacking) == len(chosen):
         raise MissingToolError(f"none of the contenders can run here; what each needs: {text}")
     if lacking:
-        messages().print(f"left out for what is not installed: {text}")
-    return tuple(contender for contender in chosen if contender.name not in lacking)
+        messages().print(f"cannot run for what is not installed: {text}")
 
 
 def toolkit(built: Built) -> str:
@@ -226,7 +229,7 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
                 begun = json.loads(stream.readline())["run"]
         except (OSError, ValueError, KeyError):
             continue
-        if all(begun.get(what) == provenance[what] for what in ("revision", "gpu", "request")):
+        if runs.identity(begun) == runs.identity(provenance):
             return journal.parent
     return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
 
@@ -250,7 +253,18 @@ def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapp
         members = [c for c in chosen if is_reference(c) or c.name in leaders(finished)] if few else chosen
         settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size < RECORD_EVERYTHING_AT)
         found += [Part(group, settings) for group in groups(members, cube(size))]
+    simt = [c for c in chosen if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
+    few_windows = dataclasses.replace(full, sustained_all=False, cold=False)
+    found += [Part(group, few_windows) for group in groups(simt, rectangle())]
     return found
+
+
+def rectangle() -> Shape:
+    """The recorded shape that is no cube."""
+    from compare.shapes import Shape
+
+    m, n, k = RECORD_RECTANGLE
+    return Shape(m=m, n=n, k=k, shape_set="rectangle")
 
 
 def cube(size: int) -> Shape:
@@ -282,7 +296,7 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     from compare.console import progress
     from compare.measure import estimate_s
 
-    check_baseline(site.executor, chosen)
+    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
     ceilings = ceilings_of(writer, site)
     planned = parts(request, chosen, writer.rows)
     todo = [part for part in planned if part.group.name not in writer.finished]
@@ -346,11 +360,20 @@ def run_part(
         tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
         if contender.name in faults:
             continue
-        reason = refused(contender, group.problem, built) or too_slow(contender, part)
+        needs = contender.needs()
+        reason = f"not installed: {needs}" if needs else refused(contender, group.problem, built)
+        reason = reason or too_slow(contender, part)
         if reason is not None:
             rows.append(unmeasured_row(contender, group, built, reason))
             continue
-        verdict = check_contender(contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed)
+        try:
+            verdict = check_contender(
+                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed
+            )
+        except GemmTracksError as error:
+            # One contender that this machine cannot run must not cost the others their rows.
+            rows.append(unmeasured_row(contender, group, built, str(error)))
+            continue
         if verdict.ok is None:
             rows.append(unmeasured_row(contender, group, built, verdict.skipped_because))
         elif not verdict.ok:
@@ -384,7 +407,7 @@ def run_part(
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}
     rows.sort(key=lambda row: order[row["name"]])
-    return rows, [one.samples() for one in found if one.seconds]
+    return rows, [{**one.samples(), "input": shape.input} for one in found if one.seconds]
 
 
 def shard_of_fault(group: str, contender: str) -> str:

@@ -90,8 +90,8 @@ def from_run(name: str, run: Run, problem: Problem, addresses: tuple[int, int], 
         owns={lane: tuple(sorted(cells)) for lane, cells in owns.items()},
         reads_a={lane: tuple(loads) for lane, loads in reads["a"].items()},
         reads_b={lane: tuple(loads) for lane, loads in reads["b"].items()},
-        a_layout=_layout(words["a"], "m", "k", ("transposed", "row-wise")),
-        b_layout=_layout(words["b"], "k", "n", ("transposed", "row-wise")),
+        a_layout=shared_layout(words["a"], "m", "k", ("transposed", "row-wise")),
+        b_layout=shared_layout(words["b"], "k", "n", ("transposed", "row-wise")),
     )
 
 
@@ -156,7 +156,7 @@ def _collect_words(
             words[OPERANDS[which[thread]]].setdefault(place, int(access.addresses[thread]) // 4 + i)
 
 
-def _layout(words: Mapping[tuple[int, int], int], first: str, second: str, kinds: tuple[str, str]) -> str:
+def shared_layout(words: Mapping[tuple[int, int], int], first: str, second: str, kinds: tuple[str, str]) -> str:
     """How a matrix lies in shared memory, from the word of each element; ``first`` and ``second`` name its axes.
 
     ``kinds`` are the words for neighbours along the first and along the second axis being adjacent.
