@@ -28,7 +28,7 @@ static_assert(NUM_STAGES >= 2, "one stage is multiplied while the next arrives")
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     h1_wgmma_tma(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-                 const __grid_constant__ TensorMap c_map, const Out* C, int m, int n, int k, long long ldc,
+                 const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k, long long ldc,
                  float alpha, float beta) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t full = stores + CONSUMERS * STORE_BUFFERS * STORE_BYTES;  // the stage's bytes are there
     const uint32_t empty = full + NUM_STAGES * 8;                            // the stage has been multiplied
 
+    let_successor_start();
     if (threadIdx.x == 0) {
         for (int s = 0; s < NUM_STAGES; ++s) {
             barrier_init(full + s * 8, 1);
@@ -45,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         fence_barrier_init();
     }
     __syncthreads();
+    wait_for_predecessor();
 
     const unsigned tiles_m = (m - 1) / BLOCK_M + 1, tiles_n = (n - 1) / BLOCK_N + 1;
     const int k_blocks = (k - 1) / BLOCK_K + 1;
@@ -107,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (leader) barrier_arrive(empty + previous * 8);
 
         const TileOrigin tile = tile_of<GROUP_M>(index, tiles_m, tiles_n);
-        store_rows<0>(acc, destination, tile.m * BLOCK_M + consumer * MMA_M, tile.n * BLOCK_N,
+        store_rows<0, true>(acc, destination, tile.m * BLOCK_M + consumer * MMA_M, tile.n * BLOCK_N,
                       stores + consumer * STORE_BUFFERS * STORE_BYTES);
     }
     if (leader) wait_boxes_read<0>();  // shared memory outlives its readers

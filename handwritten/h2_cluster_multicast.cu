@@ -30,7 +30,7 @@ static_assert(NUM_STAGES >= 2, "one stage is multiplied while the next arrives")
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     h2_cluster_multicast(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-                         const __grid_constant__ TensorMap c_map, const Out* C, int m, int n, int k,
+                         const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k,
                          long long ldc, float alpha, float beta) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
@@ -39,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t full = stores + CONSUMERS * STORE_BUFFERS * STORE_BYTES;  // the stage's bytes are there
     const uint32_t empty = full + NUM_STAGES * 8;  // the stage has been multiplied, in all blocks
 
+    let_successor_start();
     if (threadIdx.x == 0) {
         for (int s = 0; s < NUM_STAGES; ++s) {
             barrier_init(full + s * 8, 1);
@@ -47,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         fence_barrier_init();
     }
     sync_cluster();
+    wait_for_predecessor();
 
     // Tiles of clusters: every block of one walks the same way, also where its own rows lie below the matrix.
     const unsigned tiles_m = (m - 1) / (BLOCK_M * CLUSTER_M) + 1, tiles_n = (n - 1) / BLOCK_N + 1;
@@ -120,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             if (thread < CLUSTER_M) barrier_arrive_in(empty + previous * 8, thread);
 
             const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);
-            store_rows<0>(acc, destination, (tile.m * CLUSTER_M + rank) * BLOCK_M + consumer * MMA_M,
+            store_rows<0, true>(acc, destination, (tile.m * CLUSTER_M + rank) * BLOCK_M + consumer * MMA_M,
                           tile.n * BLOCK_N, stores + consumer * STORE_BUFFERS * STORE_BYTES);
         }
         if (thread == 0) wait_boxes_read<0>();  // shared memory outlives its readers

@@ -41,7 +41,7 @@ __device__ constexpr int b_step(int step) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     h3_wide_tile(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-                 const __grid_constant__ TensorMap c_map, const Out* C, int m, int n, int k, long long ldc,
+                 const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k, long long ldc,
                  float alpha, float beta) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
@@ -50,6 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t full = stores + GROUPS * STORE_BUFFERS * STORE_BYTES;  // the stage's bytes are there
     const uint32_t empty = full + NUM_STAGES * 8;                         // multiplied, in all blocks
 
+    let_successor_start();
     if (threadIdx.x == 0) {
         for (int s = 0; s < NUM_STAGES; ++s) {
             barrier_init(full + s * 8, 1);
@@ -58,6 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         fence_barrier_init();
     }
     sync_cluster();
+    wait_for_predecessor();
 
     // Tiles of clusters: every block of one walks the same way, also where its own rows lie below the matrix.
     const unsigned tiles_m = (m - 1) / (BLOCK_M * CLUSTER_M) + 1, tiles_n = (n - 1) / BLOCK_N + 1;
@@ -67,7 +69,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // What the loading thread brings next: it is NUM_STAGES k blocks ahead, often in the next tile.
     unsigned load_tile = blockIdx.x / CLUSTER_M;
-    int load_block = 0;
+    // Twice the k block, plus 1 on the way back: every other tile walks k backwards and starts on what L2 still
+    // holds.
+    int load_place = 0;
     auto load_stage = [&](int stage) {
         const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(load_tile, tiles_m, tiles_n);
         const int row = (tile.m * CLUSTER_M + rank) * BLOCK_M, col = tile.n * BLOCK_N;
@@ -75,17 +79,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const uint32_t b_share = a_stage + A_BYTES + rank * SHARE_BYTES;
         constexpr uint16_t ALL = (1 << CLUSTER_M) - 1;
         // All of B's bytes count here, whichever block asks for them; another block's may come first.
+        const int at_k = load_place / 2 * BLOCK_K;
         barrier_expect(arrived, STAGE_BYTES);
-        copy_box_in(a_stage, &a_map, arrived, load_block * BLOCK_K, row);
+        copy_box_in(a_stage, &a_map, arrived, at_k, row);
         if constexpr (B_COLUMN_MAJOR) {
-            copy_box_to_all(b_share, &b_map, arrived, load_block * BLOCK_K, col + rank * SHARE_N, ALL);
+            copy_box_to_all(b_share, &b_map, arrived, at_k, col + rank * SHARE_N, ALL);
         } else {
-            copy_boxes_to_all(b_share, &b_map, arrived, 0, load_block * BLOCK_K + rank * SHARE_K,
+            copy_boxes_to_all(b_share, &b_map, arrived, 0, at_k + rank * SHARE_K,
                               col / B_SPAN, ALL);
         }
-        if (++load_block == k_blocks) {
-            load_block = 0;
+        if (load_place / 2 == (load_place & 1 ? 0 : k_blocks - 1)) {
+            load_place ^= 1;
             load_tile += step_tiles;
+        } else {
+            load_place += load_place & 1 ? -2 : 2;
         }
     };
     if (threadIdx.x == 0) {
@@ -140,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int row = (tile.m * CLUSTER_M + rank) * BLOCK_M + group * HALVES * MMA_M,
                   col = tile.n * BLOCK_N;
         const uint32_t own_stores = stores + group * STORE_BUFFERS * STORE_BYTES;
-        store_rows<0>(acc[0], destination, row, col, own_stores);
-        store_rows<BLOCK_N / STORE_COLS>(acc[1], destination, row + MMA_M, col, own_stores);
+        store_rows<0, false>(acc[0], destination, row, col, own_stores);
+        store_rows<BLOCK_N / STORE_COLS, false>(acc[1], destination, row + MMA_M, col, own_stores);
     }
     if (threadIdx.x % WARPGROUP == 0) wait_boxes_read<0>();  // shared memory outlives its readers
     sync_cluster();                                          // and its remote arrivals
