@@ -46,6 +46,16 @@ __device__ __forceinline__ uint32_t swizzled(int row, int chunk) {
     return (row * (COLS / CHUNK) + (chunk ^ (row & 7))) * 16;
 }
 
+constexpr int ROW_BYTES = WARP_N * OUT_BYTES;  // of the warp tile of C on its way out
+static_assert(ROW_BYTES % 128 == 0, "a row is whole swizzle periods");
+static_assert(BLOCK_M * BLOCK_N * OUT_BYTES <= NUM_STAGES * STAGE_BYTES, "C passes through the stages");
+
+// Where chunk c of a row of C lies: the pairs of eight rows that a warp writes fall into all banks once (FP32:
+// those of four rows, since a pair takes half a chunk).
+__device__ __forceinline__ uint32_t staged_chunk(int row, int chunk) {
+    return row * ROW_BYTES + (chunk ^ (OUT_BYTES == 2 ? row & 7 : (row & 3) * 2)) * 16;
+}
+
 // Bytes past exist are written as zeros and not read; exist = 0 reads nothing.
 __device__ __forceinline__ void copy_piece(uint32_t to, const __half* from, int exist) {
     if constexpr (VECTOR == 8) {
@@ -266,27 +276,48 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     for (; k_tile < k_tiles; ++k_tile) multiply_tile(k_tile, std::false_type());
 
-    const bool wide = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
+    // Fragments hold pairs of a row; C is written in whole rows of the warp tile, so the tile passes through
+    // the stages, which nobody reads past this barrier. Each warp has its own part.
+    __syncthreads();
+    const uint32_t staged = stages + warp * WARP_M * ROW_BYTES;
+    const bool pairs = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = block_m + warp_m + i * 16 + half * 8 + lane / 4;
-            if (row >= m) continue;
-            Out* c_row = C + row * ldc;
+            const int row = i * 16 + half * 8 + lane / 4;
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
-                const int col = block_n + warp_n + j * 8 + lane % 4 * 2;
-                if (col >= n) continue;
-                const bool both = col + 1 < n;
+                const int col = j * 8 + lane % 4 * 2;
                 float2 value = {alpha * acc[i][j][half * 2], alpha * acc[i][j][half * 2 + 1]};
-                if (beta != 0.0f) {
-                    const float2 old = read_pair(c_row + col, wide, both);
+                const int c_row = block_m + warp_m + row, c_col = block_n + warp_n + col;
+                if (beta != 0.0f && c_row < m && c_col < n) {
+                    const float2 old = read_pair(C + c_row * ldc + c_col, pairs, c_col + 1 < n);
                     value.x += beta * old.x;
                     value.y += beta * old.y;
                 }
-                write_pair(c_row + col, value, wide, both);
+                OutPair pair;
+                from_float2(pair, value);
+                *static_cast<OutPair*>(
+                    __cvta_shared_to_generic(staged + staged_chunk(row, col * OUT_BYTES / 16) + col * OUT_BYTES % 16)) =
+                    pair;
             }
+        }
+    }
+    __syncwarp();
+    const bool chunks = ldc * OUT_BYTES % 16 == 0 && reinterpret_cast<uintptr_t>(C) % 16 == 0;
+    constexpr int ROW_CHUNKS = ROW_BYTES / 16, PER_CHUNK = 16 / OUT_BYTES;
+#pragma unroll PIECES_UNROLLED
+    for (int at = lane; at < WARP_M * ROW_CHUNKS; at += 32) {
+        const int row = at / ROW_CHUNKS, chunk = at % ROW_CHUNKS;
+        const int c_row = block_m + warp_m + row, c_col = block_n + warp_n + chunk * PER_CHUNK;
+        if (c_row >= m || c_col >= n) continue;
+        const void* from = __cvta_shared_to_generic(staged + staged_chunk(row, chunk));
+        Out* to = C + c_row * ldc + c_col;
+        if (chunks && c_col + PER_CHUNK <= n) {
+            *reinterpret_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+        } else {
+            for (int i = 0; i < min(PER_CHUNK, n - c_col); ++i) to[i] = static_cast<const Out*>(from)[i];
         }
     }
 }
