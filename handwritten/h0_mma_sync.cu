@@ -50,8 +50,8 @@ constexpr int ROW_BYTES = WARP_N * OUT_BYTES;  // of the warp tile of C on its w
 static_assert(ROW_BYTES % 128 == 0, "a row is whole swizzle periods");
 static_assert(BLOCK_M * BLOCK_N * OUT_BYTES <= NUM_STAGES * STAGE_BYTES, "C passes through the stages");
 
-// Where chunk c of a row of C lies: the pairs of eight rows that a warp writes fall into all banks once (FP32:
-// those of four rows, since a pair takes half a chunk).
+// Where chunk c of a row of C lies: the pairs of eight rows that a warp writes fall into all banks once
+// (FP32: those of four rows, since a pair takes half a chunk).
 __device__ __forceinline__ uint32_t staged_chunk(int row, int chunk) {
     return row * ROW_BYTES + (chunk ^ (OUT_BYTES == 2 ? row & 7 : (row & 3) * 2)) * 16;
 }
@@ -215,13 +215,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // Multiplies one tile, and brings on the way the tile NUM_STAGES - 1 further. Loads and copies stand
     // between the products, so that neither they nor the Tensor Cores wait in a queue behind the other.
     const __half* a_piece = a_rows + (NUM_STAGES - 1) * BLOCK_K + a_copier.row * lda + a_copier.col;
-    const __half* b_piece =
-        b_cols + (NUM_STAGES - 1) * (B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb) + b_copier.row * ldb + b_copier.col;
+    const __half* b_piece = b_cols + (NUM_STAGES - 1) * (B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb) +
+                            b_copier.row * ldb + b_copier.col;
     const uint32_t a_first = a_copier.first(), b_first = A_BYTES + b_copier.first();
     uint32_t now = stages;
     auto multiply_tile = [&](int k_tile, auto inner) {
         constexpr bool INNER = decltype(inner)::value;
-        const uint32_t next = now + STAGE_BYTES == stages + NUM_STAGES * STAGE_BYTES ? stages : now + STAGE_BYTES;
+        const uint32_t next =
+            now + STAGE_BYTES == stages + NUM_STAGES * STAGE_BYTES ? stages : now + STAGE_BYTES;
         const uint32_t to = now == stages ? stages + (NUM_STAGES - 1) * STAGE_BYTES : now - STAGE_BYTES;
         const __half *a_next = a_piece, *b_next = b_piece;
         if (!INNER && k_tile + NUM_STAGES - 1 < k_tiles) copy_guarded(k_tile + NUM_STAGES - 1);
@@ -256,7 +257,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                             if (turn / COPY_EVERY < COPIES_A_STEP && piece < a_copier.PIECES) {
                                 a_copier.copy_inner(to + a_first, a_next, piece);
                                 a_next += a_copier.ROW_STEP * lda;
-                            } else if (turn / COPY_EVERY < COPIES_A_STEP && piece < a_copier.PIECES + b_copier.PIECES) {
+                            } else if (turn / COPY_EVERY < COPIES_A_STEP &&
+                                       piece < a_copier.PIECES + b_copier.PIECES) {
                                 b_copier.copy_inner(to + b_first, b_next, piece - a_copier.PIECES);
                                 b_next += b_copier.ROW_STEP * ldb;
                             }
@@ -298,9 +300,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 }
                 OutPair pair;
                 from_float2(pair, value);
-                *static_cast<OutPair*>(
-                    __cvta_shared_to_generic(staged + staged_chunk(row, col * OUT_BYTES / 16) + col * OUT_BYTES % 16)) =
-                    pair;
+                *static_cast<OutPair*>(__cvta_shared_to_generic(
+                    staged + staged_chunk(row, col * OUT_BYTES / 16) + col * OUT_BYTES % 16)) = pair;
             }
         }
     }

@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
         const TileOrigin tile = tile_of<GROUP_M>(index, tiles_m, tiles_n);
         store_rows<0, true>(acc, destination, tile.m * BLOCK_M + consumer * MMA_M, tile.n * BLOCK_N,
-                      stores + consumer * STORE_BUFFERS * STORE_BYTES);
+                            stores + consumer * STORE_BUFFERS * STORE_BYTES);
     }
     if (leader) wait_boxes_read<0>();  // shared memory outlives its readers
 }

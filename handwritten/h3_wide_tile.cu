@@ -69,8 +69,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // What the loading thread brings next: it is NUM_STAGES k blocks ahead, often in the next tile.
     unsigned load_tile = blockIdx.x / CLUSTER_M;
-    // Twice the k block, plus 1 on the way back: every other tile walks k backwards and starts on what L2 still
-    // holds.
+    // Twice the k block, plus 1 on the way back: every other tile walks k backwards and starts on what L2
+    // still holds.
     int load_place = 0;
     auto load_stage = [&](int stage) {
         const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(load_tile, tiles_m, tiles_n);
@@ -85,8 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if constexpr (B_COLUMN_MAJOR) {
             copy_box_to_all(b_share, &b_map, arrived, at_k, col + rank * SHARE_N, ALL);
         } else {
-            copy_boxes_to_all(b_share, &b_map, arrived, 0, at_k + rank * SHARE_K,
-                              col / B_SPAN, ALL);
+            copy_boxes_to_all(b_share, &b_map, arrived, 0, at_k + rank * SHARE_K, col / B_SPAN, ALL);
         }
         if (load_place / 2 == (load_place & 1 ? 0 : k_blocks - 1)) {
             load_place ^= 1;

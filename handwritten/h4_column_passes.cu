@@ -53,7 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sync_cluster();
     wait_for_predecessor();
 
-    // Regions of clusters: every block of one walks the same way, also where its own rows lie below the matrix.
+    // Regions of clusters: every block of one walks the same way, also where its own rows lie below the
+    // matrix.
     const unsigned tiles_m = (m - 1) / (BLOCK_M * CLUSTER_M) + 1, tiles_n = (n - 1) / BLOCK_N + 1;
     const unsigned tiles = tiles_m * tiles_n, step_tiles = gridDim.x / CLUSTER_M;
     const int k_blocks = (k - 1) / BLOCK_K + 1;
@@ -62,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // What the loading thread brings next: it is NUM_STAGES k blocks ahead, often in the next pass.
     unsigned load_tile = blockIdx.x / CLUSTER_M;
     int load_start = 0;
-    // Twice the k block, plus 1 on the way back: every other pass walks k backwards and starts on what L2 still
-    // holds.
+    // Twice the k block, plus 1 on the way back: every other pass walks k backwards and starts on what L2
+    // still holds.
     int load_place = 0;
     auto load_stage = [&](int stage) {
         constexpr uint16_t ALL = (1 << CLUSTER_M) - 1;
@@ -79,7 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if constexpr (B_COLUMN_MAJOR) {
             const int share = rank * width / CLUSTER_M;
             for (int i = 0; i < width / CLUSTER_M; i += BOX_ROWS)
-                copy_box_to_all(b_stage + (share + i) * SPAN * 2, &b_map, arrived, at_k, col + share + i, ALL);
+                copy_box_to_all(b_stage + (share + i) * SPAN * 2, &b_map, arrived, at_k, col + share + i,
+                                ALL);
         } else {
             for (int i = 0; i < width / SPAN; ++i)
                 copy_box_to_all(b_stage + i * SLAB_BYTES + rank * BOX_BYTES, &b_map, arrived, col + i * SPAN,
@@ -133,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     const uint64_t a =
                         a_first + (ring.index * STAGE_BYTES + half * HALF_BYTES + step * A_STEP_BYTES) / 16;
                     const uint64_t b = b_first + (ring.index * STAGE_BYTES + step * B_STEP_BYTES) / 16;
-                    Wgmma<WIDTH, !B_COLUMN_MAJOR>::run(reinterpret_cast<Part>(acc[half]), a, b, block + step != 0);
+                    Wgmma<WIDTH, !B_COLUMN_MAJOR>::run(reinterpret_cast<Part>(acc[half]), a, b,
+                                                       block + step != 0);
                 }
             }
             wgmma_commit();
@@ -146,7 +149,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         release(ring.before());
         const uint32_t own_stores = stores + group * STORE_BUFFERS * STORE_BYTES;
         store_rows<0, false>(reinterpret_cast<Part>(acc[0]), destination, row, col, own_stores);
-        store_rows<WIDTH / STORE_COLS, false>(reinterpret_cast<Part>(acc[1]), destination, row + MMA_M, col, own_stores);
+        store_rows<WIDTH / STORE_COLS, false>(reinterpret_cast<Part>(acc[1]), destination, row + MMA_M, col,
+                                              own_stores);
     };
     for (unsigned index = blockIdx.x / CLUSTER_M; index < tiles; index += step_tiles) {
         const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);

@@ -150,7 +150,8 @@ __device__ __forceinline__ void wait_for_predecessor() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Lets the successor's blocks start on SMs that have become free, once all of this grid's blocks have said so.
+// Lets the successor's blocks start on SMs that have become free, once all of this grid's blocks have said
+// so.
 __device__ __forceinline__ void let_successor_start() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

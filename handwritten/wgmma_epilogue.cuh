@@ -79,8 +79,8 @@ __device__ __forceinline__ void add_old(float (&d)[COUNT], const Destination& to
     }
 }
 
-// The copy engine writes whole 16-byte pieces, also where a row of C ends within one. Such a row's last box is
-// therefore written element by element, from the store buffer.
+// The copy engine writes whole 16-byte pieces, also where a row of C ends within one. Such a row's last box
+// is therefore written element by element, from the store buffer.
 __device__ __forceinline__ bool ends_within_piece(int n, int box_col) {
     return n - box_col < STORE_COLS && n % (16 / OUT_BYTES) != 0;
 }
