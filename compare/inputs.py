@@ -25,6 +25,7 @@ Arithmetic never makes it: NVIDIA's units answer 0x7FFFFFFF, and no input carrie
 
 BITS = {"float32": "uint32", "float16": "uint16"}
 CHUNK_ELEMENTS = 2**24
+SUM_ELEMENTS = 2**28
 INTEGER_LIMIT = 8
 """Integers are drawn from [-8, 8], fewer where k is so large that sums would leave the exact range."""
 
@@ -113,8 +114,10 @@ class Buffers:
         return self._sum("a"), self._sum("b")
 
     def _sum(self, name: str) -> int:
-        begin = self.front[name]
-        return int(self.bits(name)[begin : begin + self.problem.extent(name)].sum(dtype="uint64"))
+        begin, end = self.front[name], self.front[name] + self.problem.extent(name)
+        bits = self.bits(name)
+        chunks = (bits[at : min(at + SUM_ELEMENTS, end)] for at in range(begin, end, SUM_ELEMENTS))
+        return sum(int(chunk.sum(dtype="uint64")) for chunk in chunks)
 
 
 def _spans(problem: Problem) -> tuple[tuple[str, int, int, int], ...]:
@@ -229,8 +232,13 @@ def _drawing(distribution: str, name: str, problem: Problem) -> Callable[[Any, i
         unit = smallest_denormal(problem.dtype_in) if distribution == "denormal" and name != "b" else 1.0
 
         def integers(xp: Any, key: int, begin: int, rows: int, columns: int) -> Any:
-            whole = _hash(xp, key, begin, rows, columns) % np.uint32(2 * limit + 1)
-            return (whole.astype("float64") - limit) * unit
+            whole = (_hash(xp, key, begin, rows, columns) % np.uint32(2 * limit + 1)).astype("int32") - limit
+            if unit == 1.0:
+                return whole.astype("float64")
+            # Written as bits: CuPy's arithmetic flushes denormals of float32.
+            kind = BITS[problem.dtype_in]
+            sign = (whole < 0).astype(kind) << np.dtype(kind).type(8 * ITEMSIZE[problem.dtype_in] - 1)
+            return (abs(whole).astype(kind) | sign).view(problem.dtype_in)
 
         return integers
     return _uniform
@@ -267,6 +275,19 @@ def _place_specials(view: Any, name: str) -> None:
         view[0, columns - 1] = math.nan
     else:
         view[rows - 1, 0] = math.inf
+
+
+def widen(array: Any) -> Any:
+    """A float16 or float32 array in float64, denormals included: CuPy's own conversion flushes those of float32."""
+    wide = array.astype("float64")
+    if isinstance(array, np.ndarray) or array.dtype != np.float32:
+        return wide
+    import cupy
+
+    bits = cupy.ascontiguousarray(array).view("uint32")
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    small = magnitude.astype("float64") * 2.0**-149
+    return cupy.where(magnitude < 0x00800000, cupy.where(bits >> np.uint32(31) != 0, -small, small), wide)
 
 
 def integer_limit(problem: Problem) -> int:
