@@ -37,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t full = stores + CONSUMERS * STORE_BUFFERS * STORE_BYTES;  // the stage's bytes are there
     const uint32_t empty = full + NUM_STAGES * 8;                            // the stage has been multiplied
 
-    let_successor_start();
     if (threadIdx.x == 0) {
         for (int s = 0; s < NUM_STAGES; ++s) {
             barrier_init(full + s * 8, 1);
@@ -46,7 +45,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         fence_barrier_init();
     }
     __syncthreads();
-    wait_for_predecessor();
 
     const unsigned tiles_m = (m - 1) / BLOCK_M + 1, tiles_n = (n - 1) / BLOCK_N + 1;
     const int k_blocks = (k - 1) / BLOCK_K + 1;

@@ -50,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t full = stores + GROUPS * STORE_BUFFERS * STORE_BYTES;  // the stage's bytes are there
     const uint32_t empty = full + NUM_STAGES * 8;                         // multiplied, in all blocks
 
-    let_successor_start();
     if (threadIdx.x == 0) {
         for (int s = 0; s < NUM_STAGES; ++s) {
             barrier_init(full + s * 8, 1);
@@ -59,7 +58,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         fence_barrier_init();
     }
     sync_cluster();
-    wait_for_predecessor();
 
     // Tiles of clusters: every block of one walks the same way, also where its own rows lie below the matrix.
     const unsigned tiles_m = (m - 1) / (BLOCK_M * CLUSTER_M) + 1, tiles_n = (n - 1) / BLOCK_N + 1;

@@ -142,20 +142,6 @@ __device__ __forceinline__ void copy_boxes_to_all(uint32_t to, const TensorMap* 
         : "memory");
 }
 
-// ---- launches that follow each other ----
-
-// Where the launch says so, the kernel starts while its predecessor's last blocks still run. Everything that
-// the predecessor writes or reads is left alone until this returns; otherwise it returns at once.
-__device__ __forceinline__ void wait_for_predecessor() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-// Lets the successor's blocks start on SMs that have become free, once all of this grid's blocks have said
-// so.
-__device__ __forceinline__ void let_successor_start() {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 // ---- threads ----
 
 // Barrier of one warpgroup; id 0 belongs to __syncthreads.

@@ -182,8 +182,6 @@ class WgmmaKernel(TensorKernel):
     """True where rows of C may end within 16 bytes, of which the copy engine only writes all."""
     has_producer: bool = True
     """True where a warpgroup of its own does the loading."""
-    starts_early: bool = True
-    """True where the launch may be placed while its predecessor's last blocks still run."""
     store_bytes: int = 2 * 64 * SWIZZLE_SPAN
     """Bytes of shared memory through which each warpgroup stores its part of C, in buffers of 64 rows."""
 
@@ -271,7 +269,6 @@ class WgmmaKernel(TensorKernel):
             block=((self.consumers + self.has_producer) * 128, 1, 1),
             dynamic_smem=self.dynamic_smem,
             cluster=(max(self.tile.CLUSTER_M, 1), 1, 1),
-            starts_early=self.starts_early,
         )
         return (launch,)
 

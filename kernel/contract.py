@@ -233,9 +233,6 @@ class Launch:
     """Bytes of scratch memory that this launch is handed; launches of one problem share the memory."""
     workspace_zeroed: int = 0
     """Leading bytes of the workspace that must be zero at this launch; the clearing is part of the timed work."""
-    starts_early: bool = False
-    """True where the kernel itself waits for what runs before it (griddepcontrol.wait), so that its blocks may be
-    placed while the last ones of that still run: programmatic dependent launch."""
 
     @property
     def blocks(self) -> int:

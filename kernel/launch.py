@@ -171,28 +171,19 @@ class _Ready:
         self.function = int(function.kernel.ptr)
         self._buffers = [ctypes.create_string_buffer(parameter(value), len(value.data)) for value in values]
         self._array = (ctypes.c_void_p * max(len(self._buffers), 1))(*(ctypes.addressof(b) for b in self._buffers))
-        self._config = self._extended() if launch.cluster != (1, 1, 1) or launch.starts_early else None
+        self._config = self._cluster_config() if launch.cluster != (1, 1, 1) else None
 
-    def _extended(self) -> Any:
-        """The launch with its attributes, for the call that takes some."""
+    def _cluster_config(self) -> Any:
         driver = _driver()
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = self.launch.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = self.launch.block
         config.sharedMemBytes = self.launch.dynamic_smem
-        kinds, attributes = driver.CUlaunchAttributeID, []
-        if self.launch.cluster != (1, 1, 1):
-            cluster = driver.CUlaunchAttribute()
-            cluster.id = kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = self.launch.cluster
-            attributes.append(cluster)
-        if self.launch.starts_early:
-            early = driver.CUlaunchAttribute()
-            early.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            early.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(early)
-        config.attrs = attributes
-        config.numAttrs = len(attributes)
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = self.launch.cluster
+        config.attrs = [attribute]
+        config.numAttrs = 1
         return config
 
     def enqueue(self, stream: int) -> None:
