@@ -31,6 +31,8 @@ RECORD_EVERYTHING_AT = 4096
 """The cube at which ``--record`` times every contender of the default set in both windows."""
 RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
 """Further cubes of ``--record``."""
+RECORD_RECTANGLE = (8192, 4096, 6144)
+"""m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
 LIBRARIES_ONLY_FROM = 16384
@@ -251,7 +253,18 @@ def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapp
         members = [c for c in chosen if is_reference(c) or c.name in leaders(finished)] if few else chosen
         settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size < RECORD_EVERYTHING_AT)
         found += [Part(group, settings) for group in groups(members, cube(size))]
+    simt = [c for c in chosen if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
+    few_windows = dataclasses.replace(full, sustained_all=False, cold=False)
+    found += [Part(group, few_windows) for group in groups(simt, rectangle())]
     return found
+
+
+def rectangle() -> Shape:
+    """The recorded shape that is no cube."""
+    from compare.shapes import Shape
+
+    m, n, k = RECORD_RECTANGLE
+    return Shape(m=m, n=n, k=k, shape_set="rectangle")
 
 
 def cube(size: int) -> Shape:

@@ -380,6 +380,8 @@ LIBRARIES: tuple[LibraryContender, ...] = (
         name="cublas_fp16_f32out",
         summary="cublasGemmEx, FP16 in, FP32 out, FP32 accumulation",
         dtype_out="float32",
+        # No kernel of the default set writes FP32 from FP16, so it would stand alone in its groups.
+        in_default_set=False,
     ),
     TorchContender(name="torch_sgemm", instruction="ffma", summary="torch.mm on FP32, TF32 off", **_track("fp32_simt")),
     TorchContender(name="torch_tf32", summary="torch.mm on FP32, TF32 allowed", **_track("tf32_tensor")),
