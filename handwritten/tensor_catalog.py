@@ -395,8 +395,3 @@ H4 = WgmmaKernel(
 )
 
 KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4)
-
-
-def get(name: str) -> TensorKernel | None:
-    """The entry of that name, or None."""
-    return next((kernel for kernel in KERNELS if kernel.name == name), None)
