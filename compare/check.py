@@ -35,6 +35,7 @@ from kernel.errors import (
     MissingToolError,
     NoDeviceError,
     RejectedError,
+    UnsupportedError,
 )
 
 ROUNDS = 2
@@ -208,7 +209,7 @@ def check_contender(
         seed: fixes the values.
 
     Returns:
-        A verdict; one that is not ``ok`` never raises.
+        A verdict; a wrong result is no exception, and too little memory is a refusal.
 
     Raises:
         NoDeviceError, MissingToolError, BuildError: it cannot be run here at all.
@@ -217,10 +218,18 @@ def check_contender(
     reason = executor.refuses(contender) or contender.rejects(problem) or inapplicable(contender, distribution)
     if reason is not None:
         return dataclasses.replace(base, skipped_because=reason)
-    buffers = allocate(executor.xp, problem)
+    try:
+        return _rounds(base, contender, executor)
+    except MemoryError as error:
+        return dataclasses.replace(base, skipped_because=f"not enough memory to check it: {error}")
+
+
+def _rounds(base: Verdict, contender: Contender, executor: Executor) -> Verdict:
+    """The first verdict that is not ok, else the one nearest to its bound."""
+    buffers = allocate(executor.xp, base.problem)
     worst = base
     for turn in range(ROUNDS):
-        verdict = _one_round(base, contender, executor, buffers, seed + turn * ROUND_SEED, turn)
+        verdict = _one_round(base, contender, executor, buffers, base.seed + turn * ROUND_SEED, turn)
         if not verdict.ok:
             return verdict
         if worst.ok is None or verdict.margin > worst.margin:
@@ -246,6 +255,8 @@ def _one_round(
         variant = executor.run(contender, problem, buffers)
     except RejectedError as error:
         return dataclasses.replace(base, skipped_because=str(error))
+    except UnsupportedError as error:
+        return dataclasses.replace(base, skipped_because=str(error).partition(", reached by")[0])
     except (LaunchError, MachineFault) as error:
         return dataclasses.replace(base, ok=False, reason=str(error).partition("\n")[0])
     except CheckError as error:

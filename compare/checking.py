@@ -32,6 +32,11 @@ def choose_executor(device: str) -> Executor:
 
     if device not in ("", "gpu", "cpu"):
         raise UsageError(f"--device {device}: gpu or cpu is needed")
+    if device == "gpu" and (problem := driver.query().problem):
+        raise NoDeviceError(
+            f"{problem}; a GPU of compute capability 9.0 with CuPy (pip install 'gemm-tracks[gpu]') is needed, "
+            "or --device cpu"
+        )
     found = executor(device)
     if found.name == "cpu" and not has_machine():
         problem = "" if device == "cpu" else f"{driver.query().problem}; "
@@ -86,11 +91,14 @@ def run_checks(
 
     wanted = parse(shapes or DEFAULT_SHAPES[where.name])
     check_baseline(where, chosen)
-    tally = Tally()
+    tally, stopped = Tally(), False
     with progress("checking", len(wanted) * len(chosen)) as advance:
-        for done, (_, verdict) in enumerate(check_all(chosen, wanted, where), start=1):
-            tally.verdicts.append(verdict)
-            advance(done, verdict.contender)
+        try:
+            for done, (_, verdict) in enumerate(check_all(chosen, wanted, where), start=1):
+                tally.verdicts.append(verdict)
+                advance(done, verdict.contender)
+        except KeyboardInterrupt:
+            stopped = True
     if as_json:
         print_json([verdict_as_json(verdict) for verdict in tally.verdicts])
     else:
@@ -98,6 +106,9 @@ def run_checks(
         console.print(tally_table(tally, chosen))
         for line in tally_notes(tally):
             console.print(line, soft_wrap=True)
+    if stopped:
+        messages().print(f"stopped after {len(tally.verdicts)} of {len(wanted) * len(chosen)} checks")
+        raise KeyboardInterrupt
     return tally.failed
 
 

@@ -210,6 +210,29 @@ def peaks(
 
 
 @app.command()
+def claims(
+    ids: Annotated[Optional[list[str]], typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,  # noqa: UP045
+    write_docs: Annotated[bool, typer.Option("--write-docs", help="Also rewrite docs/claims.md.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Make these verdicts what is expected to hold.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every factual claim of the two source texts that a machine can check, computed anew.
+
+    Exit status 1 if a claim that used to hold no longer does.
+
+    \b
+    Examples:
+      gemm-tracks claims
+      gemm-tracks claims --json
+    """
+    from compare.claimed import run_claims
+
+    broken = run_claims(ids or (), write_docs=write_docs, accept=accept, as_json=as_json)
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
 def diff(
     before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a name below results/<gpu>/.")],
     after: Annotated[
@@ -237,6 +260,27 @@ def diff(
             typer.echo(line)
     if found.exit_status:
         raise typer.Exit(found.exit_status)
+
+
+@app.command()
+def plot(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
+    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
+    form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
+    out_file: Annotated[
+        Optional[Path],  # noqa: UP045 - as above
+        typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
+    ] = None,
+) -> None:
+    """One figure of a recorded run, for papers and slides. Needs matplotlib (pip install 'gemm-tracks[plot]').
+
+    \b
+    Example:
+      gemm-tracks plot latest --what ladder --format svg
+    """
+    from compare.plots import run_plot
+
+    typer.echo(run_plot(run, what, form, out_file))
 
 
 @app.command()

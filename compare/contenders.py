@@ -172,12 +172,12 @@ def every_contender() -> tuple[Contender, ...]:
     Raises:
         CatalogError: two contenders have one name.
     """
-    from compare import libraries
+    from compare.libraries import LIBRARIES
     from cutlass_ref import catalog as cutlass_catalog
     from handwritten import catalog as handwritten_catalog
 
     kernels: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *cutlass_catalog.KERNELS)
-    found: list[Contender] = [*map(KernelContender.of, kernels), *libraries.LIBRARIES]
+    found: list[Contender] = [*map(KernelContender.of, kernels), *LIBRARIES]
     found.sort(key=lambda contender: FAMILIES.index(contender.family))
     names = [contender.name for contender in found]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -6,8 +6,9 @@ Each raises :class:`kernel.errors.CheckError`, which costs one contender its tim
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from compare.peaks import TRACK_TYPES, Peak, percent_of_peak
 from compare.statistics import Interval
@@ -61,6 +62,42 @@ def check_scaling(name: str, points: Sequence[tuple[int, float]]) -> None:
                     f"{name}: {ratio:.0f} times the operations take {more_seconds / seconds:.2f} times as long "
                     f"({1e6 * seconds:.1f} and {1e6 * more_seconds:.1f} us); the larger one was not done in full"
                 )
+
+
+SERIES = ("name", "variant", "layout", "dtype_in", "dtype_out", "input", "window", "l2")
+"""Columns whose rows differ in the problem's extents only."""
+TIMED = (
+    "time_us", "time_us_p10", "time_us_p90", "tflops", "x_cublas", "x_cublas_lo", "x_cublas_hi", "x_cublas_sgemm",
+    "pct_track_peak", "pct_track_peak_at_clock", "pct_fp16_peak", "pct_ceiling",
+)  # fmt: skip
+"""Columns that a row loses with its time."""
+
+
+def without_impossible(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a run; those whose time does not grow with the work are failed and lose it, with the reason."""
+    series: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for one in rows:
+        if one["ok"] and one["time_us"]:
+            series.setdefault(tuple(one[name] for name in SERIES), []).append(one)
+    reasons: dict[int, str] = {}
+    for members in series.values():
+        points: list[tuple[int, float]] = []
+        for one in sorted(members, key=lambda row: _flop(row)):
+            point = (_flop(one), one["time_us"] * 1e-6)
+            try:
+                check_scaling(one["name"], [*points, point])
+                points.append(point)
+            except CheckError as error:
+                reasons[id(one)] = str(error)
+    return [
+        {**one, **dict.fromkeys(TIMED), "ok": False, "skipped_because": reasons[id(one)]} if id(one) in reasons
+        else dict(one)
+        for one in rows
+    ]  # fmt: skip
+
+
+def _flop(row: Mapping[str, Any]) -> int:
+    return 2 * int(row["m"]) * int(row["n"]) * int(row["k"])
 
 
 def check_types(name: str, track: str, problem: Problem) -> None:

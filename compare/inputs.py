@@ -25,6 +25,7 @@ Arithmetic never makes it: NVIDIA's units answer 0x7FFFFFFF, and no input carrie
 
 BITS = {"float32": "uint32", "float16": "uint16"}
 CHUNK_ELEMENTS = 2**24
+SUM_ELEMENTS = 2**28
 INTEGER_LIMIT = 8
 """Integers are drawn from [-8, 8], fewer where k is so large that sums would leave the exact range."""
 
@@ -113,8 +114,10 @@ class Buffers:
         return self._sum("a"), self._sum("b")
 
     def _sum(self, name: str) -> int:
-        begin = self.front[name]
-        return int(self.bits(name)[begin : begin + self.problem.extent(name)].sum(dtype="uint64"))
+        begin, end = self.front[name], self.front[name] + self.problem.extent(name)
+        bits = self.bits(name)
+        chunks = (bits[at : min(at + SUM_ELEMENTS, end)] for at in range(begin, end, SUM_ELEMENTS))
+        return sum(int(chunk.sum(dtype="uint64")) for chunk in chunks)
 
 
 def _spans(problem: Problem) -> tuple[tuple[str, int, int, int], ...]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from compare import driver, report, runs
 from compare.building import Built, build, built_rows, built_table, refused
 from compare.contenders import Contender, contenders
+from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
 from compare.scoring import measured_row, unmeasured_row, with_sgemm_ratio
 from kernel.contract import Artifact
-from kernel.errors import BuildError, CheckError, MissingToolError, NoDeviceError, UsageError
+from kernel.errors import BuildError, CheckError, GemmTracksError, MissingToolError, NoDeviceError, UsageError
 
 if TYPE_CHECKING:
     from compare.ceilings import Ceiling
@@ -165,15 +166,16 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     from compare.console import messages, print_json
     from compare.groups import GpuSite
 
-    chosen = able(request.contenders())
-    built = build(chosen)
+    chosen = request.contenders()
+    require_some(chosen)
+    built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
     folder = out or (runs.record_folder(provenance) if request.record else default_folder(provenance))
     writer = runs.RunWriter(folder, provenance)
     if writer.finished:
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
     complete = measure(request, chosen, built, writer, GpuSite())
-    rows = with_sgemm_ratio(writer.rows)
+    rows = without_impossible(with_sgemm_ratio(writer.rows))
     writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
     writer.finish(complete=complete, rows=rows)
     if as_json:
@@ -191,11 +193,11 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     return any(row["ok"] is False for row in rows)
 
 
-def able(chosen: Sequence[Contender]) -> tuple[Contender, ...]:
-    """Contenders that have all they need here; says which are left out.
+def require_some(chosen: Sequence[Contender]) -> None:
+    """Say which contenders lack something here; their rows will say so too.
 
     Raises:
-        MissingToolError: none is left.
+        MissingToolError: all of them do.
     """
     from compare.console import messages
 
@@ -204,8 +206,7 @@ def able(chosen: Sequence[Contender]) -> tuple[Contender, ...]:
     if len(lacking) == len(chosen):
         raise MissingToolError(f"none of the contenders can run here; what each needs: {text}")
     if lacking:
-        messages().print(f"left out for what is not installed: {text}")
-    return tuple(contender for contender in chosen if contender.name not in lacking)
+        messages().print(f"cannot run for what is not installed: {text}")
 
 
 def toolkit(built: Built) -> str:
@@ -226,7 +227,7 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
                 begun = json.loads(stream.readline())["run"]
         except (OSError, ValueError, KeyError):
             continue
-        if all(begun.get(what) == provenance[what] for what in ("revision", "gpu", "request")):
+        if runs.identity(begun) == runs.identity(provenance):
             return journal.parent
     return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
 
@@ -282,7 +283,7 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     from compare.console import progress
     from compare.measure import estimate_s
 
-    check_baseline(site.executor, chosen)
+    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
     ceilings = ceilings_of(writer, site)
     planned = parts(request, chosen, writer.rows)
     todo = [part for part in planned if part.group.name not in writer.finished]
@@ -346,11 +347,20 @@ def run_part(
         tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
         if contender.name in faults:
             continue
-        reason = refused(contender, group.problem, built) or too_slow(contender, part)
+        needs = contender.needs()
+        reason = f"not installed: {needs}" if needs else refused(contender, group.problem, built)
+        reason = reason or too_slow(contender, part)
         if reason is not None:
             rows.append(unmeasured_row(contender, group, built, reason))
             continue
-        verdict = check_contender(contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed)
+        try:
+            verdict = check_contender(
+                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed
+            )
+        except GemmTracksError as error:
+            # One contender that this machine cannot run must not cost the others their rows.
+            rows.append(unmeasured_row(contender, group, built, str(error)))
+            continue
         if verdict.ok is None:
             rows.append(unmeasured_row(contender, group, built, verdict.skipped_because))
         elif not verdict.ok:
@@ -384,7 +394,7 @@ def run_part(
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}
     rows.sort(key=lambda row: order[row["name"]])
-    return rows, [one.samples() for one in found if one.seconds]
+    return rows, [{**one.samples(), "input": shape.input} for one in found if one.seconds]
 
 
 def shard_of_fault(group: str, contender: str) -> str:

@@ -26,7 +26,8 @@ def launch(shape: tuple[int, int, int], names: Sequence[str]) -> list[dict[str, 
     """
     cupy = cupy_module()
     m, n, k = shape
-    ready, records, kept = [], [], []
+    records: list[dict[str, object]] = []
+    ready, kept = [], []
     stream = cupy.cuda.get_current_stream()
     random = cupy.random.RandomState(seed=0)
     for contender in contenders(names):

@@ -125,10 +125,18 @@ def _driver_call(name: str, *values: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
+@functools.cache
+def capture_stream(device: int) -> Any:
+    """The stream on which calls are captured on a device, which must be the current one."""
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
+
+
 def captured_names(enqueue: Callable[[int], None]) -> tuple[str, ...]:
     """Names of the kernels that a call would launch, in graph order; ``memset`` and ``memcpy`` for those nodes.
 
-    The call is captured on a stream of its own and never runs.
+    The call is captured on :func:`capture_stream` and never runs.
 
     Raises:
         LaunchError: the call cannot be captured.
@@ -136,7 +144,7 @@ def captured_names(enqueue: Callable[[int], None]) -> tuple[str, ...]:
     import cupy
     from cuda.bindings import driver
 
-    stream = cupy.cuda.Stream(non_blocking=True)
+    stream = capture_stream(int(cupy.cuda.runtime.getDevice()))
     raw = driver.CUstream(stream.ptr)
     _driver_call("cuStreamBeginCapture", raw, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
     try:
@@ -245,7 +253,7 @@ class _DeviceArray:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchContender(LibraryContender):
-    """torch.mm, or torch.addmm where alpha or beta are not 1 and 0."""
+    """torch.mm, or addmm_ where alpha or beta are not 1 and 0."""
 
     family: str = "torch"
 
@@ -281,12 +289,13 @@ class TorchContender(LibraryContender):
                 if plain:
                     torch.mm(a, b, out=c)
                 else:
-                    torch.addmm(c, a, b, beta=problem.beta, alpha=problem.alpha, out=c)
+                    c.addmm_(a, b, beta=problem.beta, alpha=problem.alpha)
 
         # torch allocates its workspace per stream at the first GEMM there, which must not fall into a capture.
-        with torch.no_grad(), torch.cuda.stream(_torch_stream(stream, device)), _precision(tf32):
-            small = torch.ones((16, 16), dtype=a.dtype, device=device)
-            torch.mm(small, small)
+        for used in (stream, capture_stream(device.index).ptr):
+            with torch.no_grad(), torch.cuda.stream(_torch_stream(used, device)), _precision(tf32):
+                small = torch.ones((16, 16), dtype=a.dtype, device=device)
+                torch.mm(small, small)
         return enqueue
 
 

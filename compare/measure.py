@@ -112,7 +112,7 @@ def quick() -> Settings:
         burst=BurstSettings(
             long_slice_s=0.4,
             sample_s=0.0008,
-            stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=30.0),
+            stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
         sustained=SustainedSettings(
             stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)
@@ -630,8 +630,9 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
         families = {one.family for one in running}
         defaults = sum(one.is_default for one in running)
         count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
-        windows = count + count // settings.sustained.baseline_every + 1
-        total += settings.sustained.stop.min_rounds * windows * (1.05 * settings.sustained.window_s + launch)
+        others = count - 1
+        windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
+        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * settings.sustained.window_s + launch)
     return total
 
 

@@ -12,17 +12,17 @@ from kernel.errors import GemmTracksError, RunFileError
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
 
-def rewrite(text: str, table: str) -> str:
+def rewrite(text: str, table: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
     """``text`` with what stands between the markers replaced.
 
     Raises:
         RunFileError: the markers are missing or out of order.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
-        raise RunFileError(f"the page lacks the markers {BEGIN} and {END}, in this order")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        raise RunFileError(f"the page lacks the markers {begin_mark} and {end_mark}, in this order")
+    return f"{before}{begin_mark}\n{table}\n{end_mark}{after}"
 
 
 def current_table() -> str:

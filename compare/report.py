@@ -122,7 +122,7 @@ def _error(row: Row) -> str:
     if row["max_error"] is None:
         return "" if row["ok"] is not False else "FAILED"
     verdict = "" if row["ok"] else "FAILED "
-    bound = "" if row["error_bound"] is None else f" of {row['error_bound']:.1e}"
+    bound = "" if row["error_bound"] is None else f" / {row['error_bound']:.1e}"
     return f"{verdict}{row['max_error']:.1e}{bound}"
 
 
@@ -140,28 +140,29 @@ def _tile(row: Row) -> str:
 
 def fields(track: str) -> tuple[Field, ...]:
     """The printed columns of one track's table."""
-    same = Field(f"x {CUBLAS_TITLES[track]} [95 %]", True, _ratio)
-    sgemm = () if track == "fp32_simt" else (Field("x SGEMM", True, _sgemm_ratio),)
+    same = Field(f"x {CUBLAS_TITLES[track]}\n[95 %]", True, _ratio)
+    sgemm = () if track == "fp32_simt" else (Field("x cuBLAS\nSGEMM", True, _sgemm_ratio),)
     if track == "fp32_simt":
-        same = Field("x cuBLAS SGEMM [95 %]", True, lambda row: _ratio(row) or _sgemm_ratio(row))
+        same = Field("x cuBLAS SGEMM\n[95 %]", True, lambda row: _ratio(row) or _sgemm_ratio(row))
     return (
         Field("kernel", False, _name),
-        Field("layout", False, lambda row: row["layout"] or ""),
+        Field("layout", False, lambda row: "" if row["layout"] in (None, "rr") else str(row["layout"])),
         Field("tile", False, _tile),
         Field("regs", True, lambda row: _count(row["registers"])),
-        Field("error / bound", False, _error),
+        Field("error\n/ bound", False, _error),
         Field("time us", True, _time),
         Field("TFLOP/s", True, _if_timed("tflops", 2)),
         same,
         *sgemm,
-        Field("% peak", True, _if_timed("pct_track_peak", 1)),
-        Field("% FP16 peak", True, _if_timed("pct_fp16_peak", 2)),
+        Field("%\npeak", True, _if_timed("pct_track_peak", 1)),
+        Field("% FP16\npeak", True, _if_timed("pct_fp16_peak", 2)),
         Field("MHz", True, _if_timed("sm_clock_mhz", 0)),
     )
 
 
 def tables(rows: Iterable[Row]) -> list[Table]:
     """One table per shape and track, so that no table mixes data types. Contenders that did not run are rows too."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
@@ -173,9 +174,12 @@ def tables(rows: Iterable[Row]) -> list[Table]:
             if not inside:
                 continue
             used = [f for f in fields(track) if f.heading == "kernel" or any(f.cell(row) for row in inside)]
-            table = Table(title=f"{shape}  {title}", title_justify="left", title_style="bold", caption_justify="left")
+            table = Table(
+                title=f"{shape}  {title}", title_justify="left", title_style="bold", caption_justify="left",
+                box=SIMPLE_HEAD, pad_edge=False,
+            )  # fmt: skip
             for column in used:
-                table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+                table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
             for row in inside:
                 style = "" if is_timed(row) else "red" if row["ok"] is False else "dim"
                 table.add_row(*(Text(column.cell(row)) for column in used), style=style)
@@ -195,13 +199,12 @@ def notes(rows: Sequence[Row]) -> list[str]:
         lines.append("* what the package picks by default")
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        if row["skipped_because"]:
-            reasons.setdefault(str(row["skipped_because"]), []).append(str(row["name"]))
-    for reason, names in reasons.items():
-        lines.append(f"not run, {', '.join(names)}: {reason.removeprefix(names[0] + ': ')}")
-    failed = [str(row["name"]) for row in rows if row["ok"] is False]
-    if failed:
-        lines.append(f"failed the check and therefore not timed: {', '.join(failed)}")
+        if row["skipped_because"] and row["ok"] is not False:
+            reasons.setdefault(str(row["skipped_because"]).removeprefix(f"{row['name']}: "), []).append(row["name"])
+    lines += [f"not run, {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    for row in rows:
+        if row["ok"] is False:
+            lines.append(f"FAILED and therefore not timed, {row['name']}: {row['skipped_because'] or 'wrong result'}")
     return lines
 
 
@@ -348,7 +351,10 @@ def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
 
 
 def markdown(rows: Iterable[Row], run: Mapping[str, Any]) -> str:
-    """The result table of the README: the closing scene's shape, every track, and the two gaps below it."""
+    """The result table of the README: the closing scene on every track, and the two gaps below it.
+
+    Of families whose kernels a package generates, the default and the fastest stand for all.
+    """
     rows = list(rows)
     where = scene(rows)
     if where is None:
@@ -358,10 +364,15 @@ def markdown(rows: Iterable[Row], run: Mapping[str, Any]) -> str:
     lines += ["|---|---|---:|---:|---:|---:|"]
     for track, title in TRACK_TITLES.items():
         for family in FAMILY_ORDER:
-            for row in where.pick(family, track):
+            found = where.pick(family, track)
+            best = fastest(found)
+            for row in found:
+                generated = family in ("cutlass", "cute_dsl")
+                if generated and row is not best and not row["is_default"]:
+                    continue
                 cells = (
                     title.partition(" (")[0],
-                    f"`{_name(row)}`",
+                    f"`{row['name']}`" + (" (default)" if generated and row["is_default"] else ""),
                     f"{row['tflops']:.1f}",
                     _number(_against_cublas(row), 3),
                     _sgemm_ratio(row),

@@ -261,17 +261,20 @@ class RunWriter:
                 raise RunFileError(f"{journal}: line {len(entries) + 1} is not JSON: {error}") from error
         if not entries or entries[0].get("format") != FORMAT:
             raise RunFileError(f"{journal}: not a journal of format {FORMAT}; remove it to start over")
-        for what in ("revision", "gpu", "request"):
-            before, now = entries[0]["run"].get(what), self.provenance.get(what)
-            if before != now:
-                raise RunFileError(
-                    f"{journal} was begun with {what} {before!r} and cannot go on with {now!r}; give another folder"
-                )
+        before, now = identity(entries[0]["run"]), identity(self.provenance)
+        if before != now:
+            raise RunFileError(f"{journal} was begun by {before} and cannot go on with {now}; give another folder")
         self.provenance["resumed"] = self.provenance.get("date", "")
         self.provenance["date"] = entries[0]["run"].get("date", "")
         self._shards = {entry["shard"]: entry for entry in entries[1:]}
         if lines[-1]:
             _replace(journal, ("\n".join(lines[:-1]) + "\n").encode())
+
+
+def identity(run: Mapping[str, Any]) -> str:
+    """What two sessions must share to be parts of one run: revision, kind of GPU, and what was asked for."""
+    gpu = run.get("gpu") or {}
+    return f"revision {run.get('revision')} on {gpu.get('name')} ({gpu.get('sm_count')} SMs), {run.get('request')!r}"
 
 
 def _replace(path: Path, data: bytes) -> None:

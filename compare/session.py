@@ -4,7 +4,8 @@
     python -m compare.session run --seconds 560         # there: GPU tests, sanitizer, quick run, recorded run
     python -m compare.session adopt FOLDER              # here: take the recorded run into results/
 
-``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/. A run
+``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/; two more
+steps, evidence and experiments, measure what ``claims`` and the page on method rest on. A run
 that hits the limit is interrupted, keeps what it finished, and goes on from ``--resume FOLDER`` next time.
 """
 
@@ -26,6 +27,9 @@ from kernel.errors import GemmTracksError, UsageError
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
+STEPS, MORE_STEPS = "doctor,tests,sanitize,compare,record", "evidence,experiments"
+PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-m", "gpu", "-q", "--maxfail=30")
+"""Without the strict options of pyproject.toml: a GPU machine may lack the plug-ins that they expect."""
 GRACE_S = 40.0
 """What an interrupted step gets to write down what it has."""
 
@@ -86,9 +90,13 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
-        "tests": Step("tests", (python, "-m", "pytest", "-m", "gpu", "-q", "-x", "--no-header"), 0.5, {}),
+        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {}),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
-        "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, keep),
+        "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
+        "evidence": Step("evidence", (python, "-m", "compare.evidence"), 0.6, keep),
+        "experiments": Step(
+            "experiments", (python, "-m", "compare.experiments", "run"), 0.6, {**keep, "OUT": str(out)}
+        ),
         "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep),
     }
     unknown = [name for name in names if name not in known]
@@ -183,7 +191,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("bundle", help="write build/bundle for a GPU machine")
     session = commands.add_parser("run", help="run the steps of a session on a GPU")
-    session.add_argument("--steps", default="doctor,tests,sanitize,compare,record", help="which, in order")
+    session.add_argument(
+        "--steps",
+        default=STEPS,
+        help=f"which, in order: {STEPS}; besides {MORE_STEPS}",
+    )
     session.add_argument("--seconds", type=float, default=560.0, help="limit for all of it together")
     session.add_argument("--resume", type=Path, help="what an earlier session left under OUT")
     adopting = commands.add_parser("adopt", help="take a run made elsewhere into results/")

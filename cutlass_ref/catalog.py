@@ -14,7 +14,7 @@ from typing import Any
 from cutlass_ref import packers
 from cutlass_ref.emit import HEADERS, emit, include_folders
 from cutlass_ref.packers import Group, Packed
-from cutlass_ref.recipe import SWIZZLES, Recipe
+from cutlass_ref.recipe import SWIZZLES, Recipe, Shape3
 from kernel.contract import ITEMSIZE, LAYOUTS, MAX_GRID_YZ, Argument, Kernel, Launch, Pointers, Problem, Unit, ceil_div
 from kernel.errors import CatalogError
 
@@ -50,6 +50,11 @@ class CutlassKernel(Kernel):
 
     def units(self) -> tuple[Unit, ...]:
         """The one unit; sweeps of run-time options share that of their base entry."""
+        if self.recipe.arch == 90 and self.arch != ARCH:
+            raise CatalogError(
+                f"{self.name} for {self.arch}: wgmma and TMA exist for {ARCH} only; for another architecture the "
+                "template compiles into a kernel that prints a message and writes nothing"
+            )
         name = f"{self.base}_pkgflags" if self.package_flags else self.base
         return (
             Unit(
@@ -116,7 +121,8 @@ class CutlassKernel(Kernel):
                     dynamic_smem=packed.dynamic_smem,
                     cluster=packed.cluster,
                     workspace=packed.workspace,
-                    workspace_zeroed=packed.workspace > 0,
+                    # Only stream-K's and split-K's flags need it, but they lie behind the partial sums.
+                    workspace_zeroed=packed.workspace,
                 )
             )
         return tuple(launches)
@@ -131,11 +137,18 @@ class CutlassKernel(Kernel):
 
     def entry(self) -> str:
         """The entry symbol, which the package chooses: it leaves out swizzle, schedule and block tile."""
-        return packers.entry(group(self.group), self.base)
+        return packers.entry(self.packer_group(), self.base)
 
     def traits(self) -> packers.Traits:
         """What the emitted C++ types say about tile, stages and schedule."""
-        return packers.traits(group(self.group), self.base)
+        return packers.traits(self.packer_group(), self.base)
+
+    def packer_group(self) -> Group:
+        """The packer library that holds the kernel; one of its own for a tile that is not in the catalog."""
+        known = group(self.group)
+        if known.members:
+            return known
+        return Group(name=self.base, members=((self.base, self.recipe),))
 
     def _parts(self, problem: Problem) -> tuple[tuple[int, int], ...]:
         """(first column, columns) of each launch."""
@@ -148,7 +161,7 @@ class CutlassKernel(Kernel):
     def _packed(self, problem: Problem, pointers: Pointers, start: int, count: int) -> Packed:
         step = ITEMSIZE[problem.dtype_in] * (1 if problem.layout[1] == "r" else problem.ldb)
         return packers.pack(
-            group(self.group),
+            self.packer_group(),
             self.base,
             extents=(problem.m, count, problem.k),
             pitches=(problem.lda, problem.ldb, problem.ldc),
@@ -182,7 +195,7 @@ def multiprocessors() -> int:
         return ASSUMED_MULTIPROCESSORS
 
 
-SIMT_TILES: tuple[tuple[int, int, tuple[int, int, int], int], ...] = (
+SIMT_TILES: tuple[tuple[int, int, Shape3, int], ...] = (
     (256, 128, (4, 2, 1), 5),
     (128, 256, (2, 4, 1), 5),
     (256, 128, (4, 2, 1), 4),
@@ -204,20 +217,20 @@ SWIZZLED_TILES = SIMT_TILES[:5]
 """Tiles large enough for the order of blocks to matter: few of them, each with much to share in L2."""
 
 
-def _simt_recipe(m: int, n: int, warps: tuple[int, int, int], stages: int, swizzle: int, layout: str) -> Recipe:
-    return Recipe(
-        opclass="simt", arch=80, block=(m, n, 8), warps=warps, stages=stages, swizzle=swizzle, layout=layout
-    )
+def _simt_recipe(m: int, n: int, warps: Shape3, stages: int, swizzle: int, layout: str) -> Recipe:
+    return Recipe(opclass="simt", arch=80, block=(m, n, 8), warps=warps, stages=stages, swizzle=swizzle, layout=layout)
 
 
 def _simt_entry(recipe: Recipe, *, suffix: str = "", **fields: Any) -> CutlassKernel:
-    m, n, _ = recipe.block
-    base = f"cutlass_simt_{m}x{n}x{recipe.stages}_s{recipe.swizzle}_{recipe.layout}"
-    in_default_set = not suffix and recipe.swizzle == 1 and recipe.layout == "rr"
+    m, n, k = recipe.block
+    listed = k == 8 and (m, n, recipe.warps, recipe.stages) in SIMT_TILES
+    further = "" if listed else f"_k{k}_w{recipe.warps[0]}x{recipe.warps[1]}"
+    base = f"cutlass_simt_{m}x{n}x{recipe.stages}{further}_s{recipe.swizzle}_{recipe.layout}"
+    in_default_set = listed and not suffix and recipe.swizzle == 1 and recipe.layout == "rr"
     values: dict[str, Any] = {
-        "summary": f"CUTLASS 2 SIMT, {m}x{n}x8 blocks, {recipe.stages} stages of cp.async, swizzle {recipe.swizzle}",
+        "summary": f"CUTLASS 2 SIMT, {m}x{n}x{k} blocks, {recipe.stages} stages of cp.async, swizzle {recipe.swizzle}",
         "group": f"simt_{recipe.layout}" if recipe.swizzle == 1 else "simt_swizzled",
-        "is_default": not suffix and recipe.swizzle == 1 and (m, n, recipe.stages) == SIMT_DEFAULT,
+        "is_default": listed and not suffix and recipe.swizzle == 1 and (m, n, recipe.stages) == SIMT_DEFAULT,
         "in_default_set": in_default_set,
     }
     return CutlassKernel(
@@ -237,9 +250,7 @@ def _simt_entry(recipe: Recipe, *, suffix: str = "", **fields: Any) -> CutlassKe
 
 def _simt() -> tuple[CutlassKernel, ...]:
     entries = [_simt_entry(_simt_recipe(*tile, 1, layout)) for layout in LAYOUTS for tile in SIMT_TILES]
-    entries += [
-        _simt_entry(_simt_recipe(*tile, swizzle, "rr")) for swizzle in SWIZZLES[1:] for tile in SWIZZLED_TILES
-    ]
+    entries += [_simt_entry(_simt_recipe(*tile, swizzle, "rr")) for swizzle in SWIZZLES[1:] for tile in SWIZZLED_TILES]
     for tile in SIMT_TILES[:2]:
         recipe = _simt_recipe(*tile, 1, "rr")
         summary = f"{tile[0]}x{tile[1]}x8, {tile[3]} stages, compiled with the package's own flags (no NDEBUG)"
@@ -296,7 +307,7 @@ def _tensor_entry(recipe: Recipe, *, default: bool = False, suffix: str = "", **
 
 def _sm90(
     dtype: str,
-    block: tuple[int, int, int],
+    block: Shape3,
     cluster: tuple[int, int],
     schedule: str,
     scheduler: str = "persistent",
@@ -320,8 +331,8 @@ def _sm90(
 
 def _sm80(
     dtype: str,
-    block: tuple[int, int, int],
-    warps: tuple[int, int, int],
+    block: Shape3,
+    warps: Shape3,
     stages: int,
     swizzle: int = 1,
     layout: str = "rr",
@@ -466,9 +477,7 @@ def _tensor() -> tuple[CutlassKernel, ...]:
 def _grouped(entries: tuple[CutlassKernel, ...]) -> tuple[CutlassKernel, ...]:
     """Entries whose base is timed by default share one packer library, so that one file travels for them."""
     default = {entry.base for entry in entries if entry.in_default_set}
-    return tuple(
-        dataclasses.replace(entry, group="default") if entry.base in default else entry for entry in entries
-    )
+    return tuple(dataclasses.replace(entry, group="default") if entry.base in default else entry for entry in entries)
 
 
 KERNELS: tuple[CutlassKernel, ...] = _grouped((*_simt(), *_tensor()))
@@ -492,6 +501,18 @@ def get(name: str) -> CutlassKernel:
         return plain
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
     raise CatalogError(f"no CUTLASS kernel is called {name!r}; the nearest name is {nearest}")
+
+
+def entry_for(recipe: Recipe) -> CutlassKernel:
+    """The catalog entry of a recipe, or an entry like those of the catalog for a tile that is not in it."""
+    for kernel in KERNELS:
+        if kernel.recipe == recipe and kernel.name == kernel.base:
+            return kernel
+    made = _simt_entry(recipe) if recipe.opclass == "simt" else _tensor_entry(recipe)
+    base = made.base
+    if base in _by_name():
+        base += f"_w{recipe.warps[0]}x{recipe.warps[1]}"
+    return dataclasses.replace(made, name=base, base=base, group=f"custom_{base}", in_default_set=False)
 
 
 @functools.cache

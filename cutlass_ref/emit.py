@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,11 +76,14 @@ def package_folder() -> Path:
         raise MissingToolError(f"{PACKAGE} (import name cutlass_cppgen) is not installed; {cure}") from None
     if version != VERSION:
         raise MissingToolError(f"{PACKAGE} {version} is installed; the catalog was written for {VERSION}: {cure}")
-    for name in ("cutlass_cppgen", "cutlass_library"):
-        spec = importlib.util.find_spec(name)
+    origins = {name: importlib.util.find_spec(name) for name in ("cutlass_cppgen", "cutlass_library")}
+    for name, spec in origins.items():
         if spec is None or spec.origin is None:
             raise MissingToolError(f"{PACKAGE} {version} is installed, but {name} cannot be found; {cure}")
-    return Path(spec.origin).parent
+    library = origins["cutlass_library"]
+    assert library is not None
+    assert library.origin is not None
+    return Path(library.origin).parent
 
 
 def missing() -> str:
@@ -142,16 +144,16 @@ def run_child(request: dict[str, Any], seed: str = HASH_SEED) -> Any:
         BuildError: the package raised; carries its words, and its traceback as the log.
     """
     package_folder()
+    places = [str(Path(place).absolute()) for place in sys.path if place]
     environment = {
         **os.environ,
         "PYTHONHASHSEED": seed,
-        "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry) or "",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parents[1]), *places]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
+    # Another checkout of CUTLASS that the variable names would not be what the catalog was written for.
     environment.pop("CUTLASS_PATH", None)
-    own_root = str(Path(__file__).resolve().parents[1])
-    environment["PYTHONPATH"] = os.pathsep.join([own_root, environment["PYTHONPATH"]])
     with tempfile.TemporaryDirectory(prefix="gemm-tracks-emit-") as scratch:
         done = subprocess.run(
             [sys.executable, "-c", "from cutlass_ref import emit; emit.child()"],
@@ -253,9 +255,9 @@ def _emit_one(recipe: Recipe) -> dict[str, Any]:
     descriptions = plan.tile_descriptions()
 
     def fits(description: Any) -> bool:
+        stated = {name: getattr(description, name) for name in wanted}
         return all(
-            list(getattr(description, name)) == value if isinstance(value, list) else getattr(description, name) == value
-            for name, value in wanted.items()
+            list(stated[n]) == want if isinstance(want, list) else stated[n] == want for n, want in wanted.items()
         )
 
     listed = next((description for description in descriptions if fits(description)), None)
@@ -304,8 +306,3 @@ def _default_facts(dtype: str, simt: bool) -> dict[str, Any]:
         "stages": tile.stages,
         "source": operation.rt_module.emit(),
     }
-
-
-def emit_all(recipes: Iterable[Recipe]) -> tuple[Emitted, ...]:
-    """The C++ of several kernels, in their order."""
-    return tuple(emit(recipe) for recipe in recipes)

@@ -17,9 +17,9 @@ struct Query {
     uint64_t a, b, c, workspace;
     float alpha, beta;
     int32_t multiprocessors;
-    int32_t split_k;        // slices along k of an sm80 kernel
-    int32_t raster;         // sm90: 0 the package's heuristic, 1 along M, 2 along N
-    int32_t max_swizzle;    // sm90: largest log-free swizzle of the tile order
+    int32_t split_k;      // slices along k of an sm80 kernel
+    int32_t raster;       // sm90: 0 the package's heuristic, 1 along M, 2 along N
+    int32_t max_swizzle;  // sm90: largest log-free swizzle of the tile order
 };
 
 // One cuTensorMapEncodeTiled call: its arguments, and where its result went.
@@ -54,7 +54,7 @@ struct Traits {
     int32_t block[3], warp[3], thread[3], mma[3];
     int32_t stages;
     int32_t cluster[2];
-    int32_t api;                   // 2 or 3
+    int32_t api;  // 2 or 3
     int32_t cooperative, pingpong;
     int32_t tma_epilogue;
     int32_t params, dynamic_smem;  // bytes
@@ -92,12 +92,14 @@ inline void store(uint32_t (&out)[3], dim3 extents) {
 
 // What a library exports for each kernel. pack<> and traits<> come from packer_sm80.cuh or packer_sm90.cuh.
 #define GEMM_TRACKS_EXPORT extern "C" __attribute__((visibility("default")))
-#define GEMM_TRACKS_PACKER(NAME, KERNEL, ENTRY)                                                              \
-    GEMM_TRACKS_EXPORT int gemm_tracks_pack_##NAME(gemm_tracks::Query const* query, gemm_tracks::Answer* answer, \
-                                                   unsigned char* out, int capacity) {                       \
-        return gemm_tracks::pack<KERNEL>(*query, answer, out, capacity);                                     \
-    }                                                                                                        \
-    GEMM_TRACKS_EXPORT void gemm_tracks_traits_##NAME(gemm_tracks::Traits* out) {                            \
-        gemm_tracks::traits<KERNEL>(out);                                                                    \
-    }                                                                                                        \
-    GEMM_TRACKS_EXPORT char const* gemm_tracks_entry_##NAME() { return ENTRY; }
+#define GEMM_TRACKS_PACKER(NAME, KERNEL, ENTRY)                                                           \
+    GEMM_TRACKS_EXPORT int gemm_tracks_pack_##NAME(                                                       \
+        gemm_tracks::Query const* query, gemm_tracks::Answer* answer, unsigned char* out, int capacity) { \
+        return gemm_tracks::pack<KERNEL>(*query, answer, out, capacity);                                  \
+    }                                                                                                     \
+    GEMM_TRACKS_EXPORT void gemm_tracks_traits_##NAME(gemm_tracks::Traits* out) {                         \
+        gemm_tracks::traits<KERNEL>(out);                                                                 \
+    }                                                                                                     \
+    GEMM_TRACKS_EXPORT char const* gemm_tracks_entry_##NAME() {                                           \
+        return ENTRY;                                                                                     \
+    }

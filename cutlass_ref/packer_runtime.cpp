@@ -15,7 +15,9 @@ namespace gemm_tracks {
 static thread_local MapRecord recorded[MAX_MAPS];
 static thread_local int count = 0;
 
-void begin_maps() { count = 0; }
+void begin_maps() {
+    count = 0;
+}
 
 int recorded_maps(MapRecord* out, int capacity) {
     int const known = count < capacity ? count : capacity;
@@ -33,11 +35,11 @@ void map_pattern(int index, unsigned char* pattern) {
 
 }  // namespace gemm_tracks
 
-HIDDEN CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType dtype, cuuint32_t rank, void* address,
-                                       cuuint64_t const* shape, cuuint64_t const* strides, cuuint32_t const* box,
-                                       cuuint32_t const* steps, CUtensorMapInterleave interleave,
-                                       CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-                                       CUtensorMapFloatOOBfill fill) {
+HIDDEN CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType dtype, cuuint32_t rank,
+                                       void* address, cuuint64_t const* shape, cuuint64_t const* strides,
+                                       cuuint32_t const* box, cuuint32_t const* steps,
+                                       CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
     using gemm_tracks::count;
     if (count >= gemm_tracks::MAX_MAPS || rank < 1 || rank > 5) return CUDA_ERROR_INVALID_VALUE;
     gemm_tracks::MapRecord& record = gemm_tracks::recorded[count];
@@ -61,12 +63,23 @@ HIDDEN CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType dty
 }
 
 // Reached only where a caller leaves the multiprocessor count open, which packers.py never does.
-HIDDEN cudaError_t cudaGetDevice(int*) { return cudaErrorNoDevice; }
-HIDDEN cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaErrorNoDevice; }
-// Stream-K's own workspace set-up clears through this; the launch site clears instead (Launch.workspace_zeroed).
-HIDDEN cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
-HIDDEN cudaError_t cudaGetLastError() { return cudaSuccess; }
-HIDDEN char const* cudaGetErrorString(cudaError_t) { return "no CUDA runtime in a packer"; }
+HIDDEN cudaError_t cudaGetDevice(int*) {
+    return cudaErrorNoDevice;
+}
+HIDDEN cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) {
+    return cudaErrorNoDevice;
+}
+// Stream-K's own workspace set-up clears through this; the launch site clears instead
+// (Launch.workspace_zeroed).
+HIDDEN cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) {
+    return cudaSuccess;
+}
+HIDDEN cudaError_t cudaGetLastError() {
+    return cudaSuccess;
+}
+HIDDEN char const* cudaGetErrorString(cudaError_t) {
+    return "no CUDA runtime in a packer";
+}
 
 // nvcc's host code registers a fat binary that holds no kernel.
 HIDDEN void** __cudaRegisterFatBinary(void*) {

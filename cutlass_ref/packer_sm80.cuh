@@ -11,7 +11,6 @@ template <class Kernel>
 struct IsStreamK<Kernel, std::void_t<decltype(std::declval<typename Kernel::Params&>().barrier_workspace)>>
     : std::true_type {};
 
-// Output, A, B and their strides stand in one order in both argument structs; the rest differs.
 template <class Kernel>
 typename Kernel::Arguments arguments(Query const& q) {
     using Compute = typename Kernel::EpilogueOutputOp::ElementCompute;
@@ -21,12 +20,14 @@ typename Kernel::Arguments arguments(Query const& q) {
     auto const* b = reinterpret_cast<void const*>(q.b);
     auto* c = reinterpret_cast<void*>(q.c);
     using cutlass::gemm::GemmUniversalMode;
+    auto with = [&](auto... further) {
+        return typename Kernel::Arguments(GemmUniversalMode::kGemm, problem, q.split_k, epilogue, a, b, c, c,
+                                          0, 0, 0, 0, q.lda, q.ldb, q.ldc, q.ldc, further...);
+    };
     if constexpr (IsStreamK<Kernel>::value) {
-        return {GemmUniversalMode::kGemm, problem, q.split_k, epilogue, a, b, c, c, 0, 0, 0, 0, q.lda, q.ldb,
-                q.ldc, q.ldc, -1};
+        return with(-1);  // all multiprocessors
     } else {
-        return {GemmUniversalMode::kGemm, problem, q.split_k, epilogue, a, b, c, c, 0, 0, 0, 0, q.lda, q.ldb,
-                q.ldc, q.ldc};
+        return with();
     }
 }
 

@@ -150,7 +150,9 @@ class Recipe:
                 return f"{named}: the warp tile's {axis} extent {extent} is not a power of two"
         for extent, axis in ((m, "m"), (n, "n")):
             if (extent * k) % self.threads:
-                return f"{named}: a stage's {extent}x{k} elements along {axis} do not divide among {self.threads} threads"
+                return (
+                    f"{named}: a stage's {extent}x{k} elements ({axis}, k) do not divide among {self.threads} threads"
+                )
         return None
 
     def _objection_mma(self, named: str) -> str | None:
@@ -174,9 +176,9 @@ class Recipe:
         if self.scheduler == "streamk" and not self.schedule.startswith("cooperative"):
             return f"scheduler streamk needs a cooperative schedule, not {self.schedule}"
         if m % 64:
-            return f"block {m}x{n}x{k}: m must be a multiple of 64, the rows of one wgmma (32-row tiles do not compile)"
+            return f"block {m}x{n}x{k}: m must be a multiple of 64, the rows of one wgmma (32 do not compile)"
         if self.schedule.startswith("cooperative") and m % 128:
-            return f"block {m}x{n}x{k}: a cooperative schedule splits m between two warpgroups, so m must be 128 or more"
+            return f"block {m}x{n}x{k}: a cooperative schedule gives two warpgroups 64 rows each; m of 128 is needed"
         if n % 8 or n > 256:
             return f"block {m}x{n}x{k}: n must be a multiple of 8 and at most 256"
         if min(self.cluster) < 1 or self.cluster[0] * self.cluster[1] > 8:

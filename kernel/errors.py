@@ -92,3 +92,7 @@ class MachineFault(GemmTracksError):  # noqa: N818 - the PTX machine's word for 
     """The PTX machine stopped a kernel: bad access, race, divergent barrier, unknown opcode."""
 
     exit_status = 1
+
+
+class UnsupportedError(MachineFault):
+    """The PTX machine reached an opcode that it does not have, which says nothing against the kernel."""

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel import banks, build, disassemble, intensity, lanes, mapping, occupancy, sass
+from kernel import banks, build, disassemble, lanes, mapping, occupancy, sass
 from kernel.contract import Argument, Artifact, Kernel, Launch, Pointers, Problem, Resources, Tile, Unit
 from kernel.errors import CatalogError, GemmTracksError, UsageError
+from kernel.intensity import Intensity, Roof, of_tile
 from kernel.plan import arguments, plan
 from kernel.toolchain import find
 
@@ -75,6 +76,8 @@ class MainLoop:
     """k steps in one pass of the inner loop."""
     counted: str
     """executed, or written where the loop could not be executed and each instruction counts once."""
+    macs_per_k_step: float
+    """Multiply-adds of one warp (warpgroup for wgmma) in a k step."""
     per_k_step: dict[str, float]
     """Instructions by class, per warp and k step."""
     by_name: dict[str, float]
@@ -89,8 +92,8 @@ class MainLoop:
     """Register reads per FFMA, operand reuse taken off; 0 for other instructions."""
     accumulators: int
     """Accumulator chains found in the inner loop, per thread; 0 where the math is not FFMA."""
-    fma_found: float
-    """Multiply-adds per thread and block tile of k (BLOCK_K), by what executed."""
+    fma_found: float | None
+    """Multiply-adds per thread and block tile of k (BLOCK_K), by what executed; None where that is not certain."""
     fma_expected: float
     """What the tile needs: BLOCK_M * BLOCK_N * BLOCK_K over the threads; 0 where the tile is unknown."""
     warning: str = ""
@@ -121,8 +124,8 @@ class Inspection:
     occupancy: occupancy.Occupancy
     loop: MainLoop | None
     shared: tuple[SharedAccess, ...]
-    intensity: tuple[intensity.Intensity, ...]
-    roof: intensity.Roof | None
+    intensity: tuple[Intensity, ...]
+    roof: Roof | None
     lane_map: mapping.LaneMap | None
     problem: str
     """The problem whose one block was executed."""
@@ -174,9 +177,7 @@ def problem_for(kernel: Kernel) -> Problem:
     )
 
 
-def inspect_kernel(
-    kernel: Kernel, problem: Problem | None = None, *, roof: intensity.Roof | None = None
-) -> Inspection:
+def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof | None = None) -> Inspection:
     """Inspect the build of ``kernel`` that runs ``problem`` (by default one block tile).
 
     Raises:
@@ -238,7 +239,7 @@ def _inspection(
     problem: Problem | None,
     tile: Tile,
     identity: dict[str, str],
-    roof: intensity.Roof | None,
+    roof: Roof | None,
     notes: list[str],
 ) -> Inspection:
     resources = built.resources[launch.entry]
@@ -246,6 +247,8 @@ def _inspection(
     run = lanes.Block(listing, built.arch, launch.block, bank).execute()
     if not run.finished:
         notes.append("the block was not executed to its end; counts cover what ran")
+    if packed and run.guessed:
+        notes.append(f"{len(run.guessed)} branches depend on what is not computed and were taken towards the main loop")
     if run.unsupported:
         notes.append(f"taken as unknown: {', '.join(f'{name} ({count})' for name, count in run.unsupported.items())}")
     loop = _main_loop(listing, run, launch, tile, problem, built.arch) if listing.inner_loop else None
@@ -283,7 +286,7 @@ def _inspection(
         ),
         loop=loop,
         shared=shared,
-        intensity=_intensities(listing, run, loop, tile, problem),
+        intensity=_intensities(listing, run, loop, shared, tile, problem),
         roof=roof,
         lane_map=lane_map,
         problem=str(problem) if problem is not None else "",
@@ -315,17 +318,18 @@ def _main_loop(
     group = 4 if any(i.kind == "HGMMA" for i in math_names) else 1
     per_step = _macs_per_k_step(tile, chains, warps, group, math_names)
     steps_inner = macs_written / per_step if per_step else 0.0
-    # Warp-level k steps that ran: every multiply-add of the loop over what one warp does in a k step.
-    steps = (macs_loop / group) / per_step if per_step else 0.0
+    # k steps that ran, counted once for each warp (the four warps of a warpgroup take each one together).
+    steps = macs_loop / per_step if per_step else 0.0
     total = sum(weights.values())
     math_count = sum(weights[kind] for kind in sass.MATH)
     by_class = {name: round(count / steps, 4) for name, count in weights.most_common() if steps and count}
-    found, expected, warning = _fma_balance(run, listing, launch, tile, problem, chains, ran, steps_inner)
+    found, expected, warning = _fma_balance(run, listing, launch, tile, problem, chains, ran)
     return MainLoop(
         header=around.header,
         inner_header=inner.header,
         k_steps=steps_inner,
         counted="executed" if ran else "written",
+        macs_per_k_step=per_step,
         per_k_step=by_class,
         by_name={name: round(count / steps, 4) for name, count in names.most_common() if steps and count},
         math_share=math_count / total if total else 0.0,
@@ -368,21 +372,23 @@ def _fma_balance(
     problem: Problem | None,
     chains: int,
     ran: bool,
-    steps_inner: float,
-) -> tuple[float, float, str]:
+) -> tuple[float | None, float, str]:
     """(found, expected, warning): multiply-adds per thread and k tile against what the tile needs."""
     if not (tile.BLOCK_M and tile.BLOCK_N and tile.BLOCK_K):
-        return 0.0, 0.0, ""
+        return None, 0.0, ""
     expected = tile.BLOCK_M * tile.BLOCK_N * tile.BLOCK_K / launch.threads
     warnings = []
     needed = tile.THREAD_M * tile.THREAD_N
     is_ffma = any(i.kind == "FFMA" for i in listing.within(listing.inner_loop or listing.loops[0]))
     if is_ffma and needed and chains < needed:
         warnings.append(f"{chains} accumulators per thread, {needed} expected")
-    if not (ran and run.finished and problem is not None):
-        found = expected * chains / needed if is_ffma and needed else expected
-        if warnings:
-            warnings.append(f"FMA count {found:g} per thread and k tile, expected {expected:g}")
+    around = listing.k_loop
+    guessed = around is not None and bool(run.guessed & around.addresses)
+    if not (ran and run.finished and problem is not None) or guessed:
+        if not warnings:
+            return None, expected, ""
+        found = expected * chains / needed
+        warnings.append(f"FMA count {found:g} per thread and k tile, expected {expected:g}")
         return found, expected, "; ".join(warnings)
     if is_ffma:
         done = float(run.traced_fmas or run.lane_fmas)
@@ -494,31 +500,50 @@ def _steps_run(listing: sass.Listing, run: lanes.Run, loop: MainLoop) -> float:
     return executed / per_step if per_step else 0.0
 
 
+def _bytes_loaded(run: lanes.Run, instruction: sass.Instruction) -> float:
+    """Bytes that a global load or copy brought to the block; a copy that was told to read nothing brings none."""
+    executions = run.accesses.get(instruction.address, [])
+    if not executions:
+        return 0.0
+    threads = 0
+    for access in executions:
+        reading = access.active
+        if access.origins is not None and run.sources_known:
+            reading = access.active & (access.origins[0] != lanes.NO_ORIGIN)
+        threads += int(reading.sum())
+    warps = sum(int(access.active.reshape(-1, 32).any(axis=1).sum()) for access in executions)
+    return instruction.width * threads / max(warps, 1) * run.executed[instruction.address]
+
+
 def _intensities(
-    listing: sass.Listing, run: lanes.Run, loop: MainLoop | None, tile: Tile, problem: Problem | None
-) -> tuple[intensity.Intensity, ...]:
+    listing: sass.Listing,
+    run: lanes.Run,
+    loop: MainLoop | None,
+    shared: Sequence[SharedAccess],
+    tile: Tile,
+    problem: Problem | None,
+) -> tuple[Intensity, ...]:
     """By execution where the block ran, by formula where the tile is known and loads were not seen."""
-    found: list[intensity.Intensity] = []
+    found: list[Intensity] = []
     if loop is not None and loop.counted == "executed":
+        per_step = loop.macs_per_k_step
         # Over the whole block, since a pipeline's first tiles are loaded ahead of the loop.
-        loaded = {"global": 0.0, "shared": 0.0}
-        for instruction in listing.instructions:
-            level = {"LDG": "global", "LDGSTS": "global", "LDS": "shared", "LDSM": "shared"}.get(instruction.kind)
-            executions = run.accesses.get(instruction.address, [])
-            if level and executions:
-                warps = sum(int(access.active.reshape(-1, 32).any(axis=1).sum()) for access in executions)
-                threads = sum(int(access.active.sum()) for access in executions)
-                per_warp = instruction.width * threads / max(warps, 1)
-                loaded[level] += per_warp * run.executed[instruction.address]
+        loaded = sum(_bytes_loaded(run, i) for i in listing.instructions if i.kind in ("LDG", "LDGSTS"))
         macs = float(run.traced_fmas) or sum(
             i.macs * run.executed[i.address] / (4 if i.kind == "HGMMA" else 1) for i in listing.instructions
         )
-        for level, amount in loaded.items():
-            if amount and macs:
-                found.append(intensity.Intensity(level, 2.0 * macs, amount, "loads of one block, executed"))
+        by_tma = any(i.kind == "TMA" for i in listing.instructions)
+        if loaded and macs and run.finished and not by_tma:
+            found.append(Intensity("global", 2.0 * macs, loaded, "global loads of one block, executed"))
+        lanes_reading = 128 if any(i.kind == "HGMMA" for i in listing.instructions) else 32
+        reads = lanes_reading * sum(
+            access.width * access.per_k_step for access in shared if access.kind in ("load", "matrix")
+        )
+        if reads and per_step:
+            found.append(Intensity("shared", 2.0 * per_step, reads, "shared loads of the k loop, executed"))
     levels = {entry.level for entry in found}
     if problem is not None:
-        found += [entry for entry in intensity.of_tile(tile, problem.dtype_in) if entry.level not in levels]
+        found += [entry for entry in of_tile(tile, problem.dtype_in) if entry.level not in levels]
     return tuple(sorted(found, key=lambda entry: entry.level))
 
 
@@ -531,7 +556,7 @@ def inspect_file(
     entry: str | None = None,
     arch: str = "sm_90a",
     block: tuple[int, int, int] | None = None,
-    roof: intensity.Roof | None = None,
+    roof: Roof | None = None,
 ) -> Inspection:
     """Inspect a user's ``.cubin``, ``.ptx`` (assembled first) or ``.cu`` (built first).
 
@@ -566,7 +591,7 @@ def inspect_file(
 
 
 def _of_cubin(
-    cubin: Path, given: Path, entry: str | None, block: tuple[int, int, int] | None, roof: intensity.Roof | None
+    cubin: Path, given: Path, entry: str | None, block: tuple[int, int, int] | None, roof: Roof | None
 ) -> Inspection:
     present = disassemble.entries(cubin)
     if entry is None:
@@ -584,12 +609,8 @@ def _of_cubin(
         bound = "the bound it was compiled with" if resources.max_threads else "assumed, as the file states no bound"
         notes.append(f"{block[0]} threads a block: {bound}")
     notes.append("parameters are unknown; branches on them are taken towards the main loop")
-    built = Artifact(
-        unit=given.name, key="", arch=arch, compiler="", folder=cubin.parent, resources={entry: resources}
-    )
-    launch = Launch(
-        unit=Unit(name=given.name, arch=arch, source=given), entry=entry, grid=(1, 1, 1), block=block
-    )
+    built = Artifact(unit=given.name, key="", arch=arch, compiler="", folder=cubin.parent, resources={entry: resources})
+    launch = Launch(unit=Unit(name=given.name, arch=arch, source=given), entry=entry, grid=(1, 1, 1), block=block)
     instruction = {"FFMA": "ffma", "HMMA": "mma_sync", "HGMMA": "wgmma"}
     inner = listing.inner_loop
     kinds = Counter(i.kind for i in listing.within(inner) if i.kind in sass.MATH) if inner else Counter()
@@ -654,7 +675,9 @@ def _section(elf: str, name: str) -> str:
 
 def _attribute(elf: str, entry: str, names: str) -> list[int]:
     """Numbers of an attribute of the entry's .nv.info section, empty where it is not stated."""
-    found = re.search(rf"EIATTR_(?:{names})\b.*?Value:\s*((?:0x[0-9a-f]+\s*)+)", _section(elf, f".nv.info.{entry}"), re.DOTALL)
+    found = re.search(
+        rf"EIATTR_(?:{names})\b.*?Value:\s*((?:0x[0-9a-f]+\s*)+)", _section(elf, f".nv.info.{entry}"), re.DOTALL
+    )
     return [int(number, 0) for number in found[1].split()] if found else []
 
 
@@ -712,7 +735,9 @@ def summary(found: Inspection) -> dict[str, str]:
             lines["bound by shared memory"] = f"{100 * loop.bound_shared:.0f} % of peak"
         if loop.reads_per_ffma:
             lines["register reads per FFMA"] = f"{loop.reads_per_ffma:.2f}"
-        lines["multiply-adds per thread and k tile"] = f"{loop.fma_found:g} of {loop.fma_expected:g}"
+        if loop.fma_expected:
+            counted = "not counted, needed" if loop.fma_found is None else f"{loop.fma_found:g} of"
+            lines["multiply-adds per thread and k tile"] = f"{counted} {loop.fma_expected:g}"
         if loop.warning:
             lines["warning"] = loop.warning
     loads = [access for access in found.shared if access.kind in ("load", "matrix")]
@@ -729,7 +754,7 @@ def summary(found: Inspection) -> dict[str, str]:
         if found.lane_map.a_layout:
             lines["A in shared memory"] = found.lane_map.a_layout
         rows = found.lane_map.groups(0, 0)
-        lines["rows of lane 0"] = " + ".join(f"{first}..{first + length - 1}" for first, length in rows)
+        lines["rows of lane 0"] = mapping.spans(rows)
     return lines
 
 
@@ -738,8 +763,6 @@ def _grouped(accesses: Sequence[SharedAccess]) -> str:
     groups: Counter[str] = Counter()
     for access in accesses:
         name = access.text.split()[0] if not access.text.startswith("@") else access.text.split()[1]
-        verdict = (
-            f"{access.passes:g} passes, ideal {access.ideal:g}" if access.known else "addresses not known"
-        )
+        verdict = f"{access.passes:g} passes, ideal {access.ideal:g}" if access.known else "addresses not known"
         groups[f"{name}: {verdict}"] += 1
     return "; ".join(f"{count} x {text}" for text, count in groups.items())

@@ -39,6 +39,7 @@ STEP_LIMIT = 60_000
 
 PARAMETER_BASE = {7: 0x160, 8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}
 """Offset of the first kernel parameter in constant bank 0, by major architecture."""
+TENSOR_MAP_ALIGNMENT = 64
 LAUNCH_BASE = {7: 0x0, 8: 0x0, 9: 0x0, 10: 0x360, 12: 0x360}
 """Offset of the block extents (three words) and grid extents (three) in constant bank 0."""
 
@@ -73,6 +74,10 @@ class Run:
     """FFMAs executed, counted per thread."""
     traced_fmas: int = 0
     """Those of them whose two factors were both loaded from global memory (epilogues multiply by constants)."""
+    sources_known: bool = False
+    """True where some asynchronous copy's global address was known, so that one without reads nothing."""
+    guessed: set[int] = field(default_factory=set)
+    """Addresses of branches whose direction was not known; counts of a loop that holds one are not exact."""
     finished: bool = False
     """True where every thread reached its end; false where the step limit or an unknown call stopped the run."""
     unsupported: Counter[str] = field(default_factory=Counter)
@@ -86,25 +91,22 @@ def constant_bank(
     block: tuple[int, int, int],
     grid: tuple[int, int, int],
     arguments: Sequence[Argument] = (),
-    offsets: Sequence[int] | None = None,
 ) -> dict[int, int]:
-    """Known words of constant bank 0 by offset: launch extents and parameters laid out as C does.
-
-    ``offsets`` gives each parameter's place where natural alignment is not what the kernel was built with.
-    """
+    """Known words of constant bank 0 by offset: launch extents, and parameters laid out as C does."""
     major = _major(arch)
     words = {LAUNCH_BASE[major] + 4 * i: extent for i, extent in enumerate((*block, *grid))}
+    base = PARAMETER_BASE[major]
+    if any(argument.tensor_maps for argument in arguments):
+        # The compiler aligns the first parameter as strictly as the strictest one.
+        base = -(-base // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT
     place = 0
-    for number, argument in enumerate(arguments):
+    for argument in arguments:
         size = len(argument.data)
-        if offsets is not None:
-            place = offsets[number]
-        else:
-            alignment = min(size & -size, 8) if size <= 8 else (64 if argument.tensor_maps else 8)
-            place = -(-place // alignment) * alignment
+        alignment = min(size & -size, 8) if size <= 8 else (TENSOR_MAP_ALIGNMENT if argument.tensor_maps else 8)
+        place = -(-place // alignment) * alignment
         padded = argument.data + bytes(-size % 4)
         for i in range(0, len(padded), 4):
-            offset = PARAMETER_BASE[major] + place + i
+            offset = base + place + i
             (value,) = struct.unpack_from("<I", padded, i)
             shift = offset % 4 * 8
             words[offset - offset % 4] = words.get(offset - offset % 4, 0) | value << shift
@@ -240,6 +242,10 @@ class Block:
             if re.fullmatch(r"!?U?P[\dT]", operand):
                 more, more_sure = self._flag(operand)
                 truth, sure = truth & more, sure & more_sure
+        if "ANY" in instruction.modifiers:
+            # Taken by the whole warp where any of its lanes would.
+            truth = np.repeat((truth & active).reshape(-1, 32).any(axis=1), 32)
+            sure = np.repeat((sure | ~active).reshape(-1, 32).all(axis=1), 32)
         if opcode == "EXIT":
             target = end
         elif opcode == "RET":
@@ -260,9 +266,11 @@ class Block:
                 return True
             target = self.listing.index[address]
         go = active & truth & sure
-        doubtful = active & ~sure
-        if doubtful.any() and self._prefers(target, position + 1, visits):
-            go |= doubtful
+        doubtful = active & self.live & ~sure
+        if doubtful.any():
+            self.run.guessed.add(instruction.address)
+            if self._prefers(target, position + 1, visits):
+                go |= doubtful
         self.pc[active] = position + 1
         self.pc[go] = target
         return True
@@ -312,6 +320,10 @@ class Block:
             known = np.ones(self.padded, np.bool_)
             if wide and value[0] >> 31 & 1:
                 value = value | ~np.int64(MASK32)
+        elif re.fullmatch(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|INF|QNAN)", body):
+            number = np.float32(float(body.replace("QNAN", "nan")))
+            value = np.full(self.padded, int(number.view(np.uint32)), np.int64)
+            known = np.ones(self.padded, np.bool_)
         else:
             constant = re.fullmatch(r"c\[(?:0x)?0\]\[0x([0-9a-f]+)\](?:\.\w+)?", body)
             if not constant:
@@ -403,8 +415,6 @@ class Block:
             handler(self, instruction, mask)
         elif instruction.kind not in ("control", "barrier", "TMA", "HGMMA"):
             raise Unsupported(opcode)
-        elif instruction.name.startswith(("SYNCS.PHASECHK", "SYNCS.EXCH", "ELECT")):
-            raise Unsupported(opcode)
 
     def _multiply_add(self, instruction: Instruction, mask: Bools) -> None:
         result, left, right = (register(operand) for operand in instruction.operands[:3])
@@ -486,6 +496,7 @@ class Block:
                 reads, reads_sure = self._flag(operand)
                 source_sure = source_sure & reads & reads_sure
         self._note(instruction, addresses, sure, mask, np.where(source_sure, sources, NO_ORIGIN)[np.newaxis])
+        self.run.sources_known |= bool((source_sure & mask & self.live).any())
         taking = mask & sure & self.live
         for i in range(max(instruction.width // 4, 1)):
             word = np.clip((addresses[taking] + 4 * i) // 4, 0, SMEM_WORDS - 1)
@@ -566,6 +577,13 @@ class Block:
         value, known = self._read(instruction.operands[place])
         first = _first_active(mask)
         self._write(instruction.operands[place - 1], value[first], known[first], mask)
+        if place == 2:
+            # The predicate tells the lanes whose own value is another; a loop then comes back for them.
+            other, sure = value != value[first], known & known[first]
+            if "OR" in instruction.modifiers:
+                before, before_sure = self._flag(instruction.operands[0])
+                other, sure = other | before, sure & before_sure
+            self._set_flag(instruction.operands[0], other, sure, mask)
 
     def _integer_multiply_add(self, instruction: Instruction, mask: Bools) -> None:
         modifiers = instruction.modifiers
@@ -785,6 +803,24 @@ class Block:
         if operands[1] not in ("PT", "UPT"):
             self._set_flag(operands[1], join(~truth, other), known & other_known, mask)
 
+    def _compare_floats(self, instruction: Instruction, mask: Bools) -> None:
+        """FSETP on known bits (parameters, constants); NEU and its like are true where an operand is not a number."""
+        operands = instruction.operands
+        # An integer that stands where a float belongs is one: 1 means 1.0.
+        texts = [f"{operand}.0" if re.fullmatch(r"[+-]?\d+", operand) else operand for operand in operands[2:4]]
+        (a, a_known), (b, b_known) = (self._read(text) for text in texts)
+        left, right = (bits.astype(np.uint32).view(np.float32) for bits in (a, b))
+        condition = instruction.modifiers[0]
+        tests = {"LT": left < right, "LE": left <= right, "GT": left > right, "GE": left >= right, "EQ": left == right}
+        truth = tests.get(condition[:2], left != right)
+        if condition.endswith("U"):
+            truth = truth | np.isnan(left) | np.isnan(right)
+        other, other_known = self._flag(operands[4])
+        if operands[4] not in ("PT", "UPT") and "AND" not in instruction.modifiers:
+            raise Unsupported(instruction.name)
+        self._set_flag(operands[0], truth & other, a_known & b_known & other_known, mask)
+        self._set_flag(operands[1], ~truth & other, a_known & b_known & other_known, mask)
+
     def _select(self, instruction: Instruction, mask: Bools) -> None:
         operands = instruction.operands
         truth, sure = self._flag(operands[3])
@@ -873,11 +909,33 @@ class Block:
                 return
 
     def _try_wait(self, instruction: Instruction, mask: Bools) -> None:
-        """SYNCS: a wait on an mbarrier succeeds at once, since nothing here takes time."""
+        """Waiting on an mbarrier or for registers succeeds at once, since nothing here takes time."""
         for operand in instruction.operands:
             if re.fullmatch(r"U?P\d", operand):
                 self._set_flag(operand, np.ones(self.padded, np.bool_), np.ones(self.padded, np.bool_), mask)
                 return
+
+    def _flags_to_register(self, instruction: Instruction, mask: Bools) -> None:
+        """P2R: predicates under a mask into the low bits (or a byte) of a register, the rest from another one."""
+        result, _, rest, chosen_text = instruction.operands
+        chosen, shift = int(chosen_text, 0), _byte_shift(instruction)
+        value, known = self._read(rest)
+        value = value & ~np.int64(chosen << shift)
+        kind = "UP" if instruction.opcode.startswith("U") else "P"
+        for number in range(7):
+            if chosen >> number & 1:
+                value = value | self.flag[kind][number].astype(np.int64) << (number + shift)
+                known = known & self.flag_known[kind][number]
+        self._write(result, value, known, mask)
+
+    def _register_to_flags(self, instruction: Instruction, mask: Bools) -> None:
+        """R2P: the reverse."""
+        _, source, chosen_text = instruction.operands
+        chosen, shift = int(chosen_text, 0), _byte_shift(instruction)
+        value, known = self._read(source)
+        for number in range(7):
+            if chosen >> number & 1:
+                self._set_flag(f"P{number}", (value >> (number + shift) & 1).astype(np.bool_), known, mask)
 
     def _float_from_int(self, instruction: Instruction, mask: Bools) -> None:
         value, known = self._read(instruction.operands[1])
@@ -901,7 +959,7 @@ class Block:
             raise Unsupported(instruction.name)
         value, known = self._read(instruction.operands[1])
         number = value.astype(np.uint32).view(np.float32)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             inverse = (np.float32(1.0) / number).astype(np.float32)
         self._write(instruction.operands[0], inverse.view(np.uint32).astype(np.int64), known, mask)
 
@@ -927,6 +985,11 @@ class Block:
         high, low = (_half_bits(text) for text in instruction.operands[3:5])
         value = np.full(self.padded, high << 16 | low, np.int64)
         self._write(instruction.operands[0], value, np.ones(self.padded, np.bool_), mask)
+
+
+def _byte_shift(instruction: Instruction) -> int:
+    """Bits below the byte that a .B1, .B2 or .B3 modifier names."""
+    return 8 * next((int(m[1]) for m in instruction.modifiers if re.fullmatch(r"B[123]", m)), 0)
 
 
 def _half_bits(text: str) -> int:
@@ -964,7 +1027,8 @@ def _high_word(a: Ints, b: Ints, c: Ints) -> Ints:
     """Upper 32 bits of the 64-bit product plus the upper word of c, exact for unsigned factors."""
     product = _multiply_wrapping(a, b)
     total = product.astype(np.uint64) + c.astype(np.uint64)
-    return (total >> np.uint64(32)).astype(np.int64)
+    high: Ints = (total >> np.uint64(32)).astype(np.int64)
+    return high
 
 
 def _shift_right(value: Ints, amount: Ints) -> Ints:
@@ -972,12 +1036,14 @@ def _shift_right(value: Ints, amount: Ints) -> Ints:
 
 
 def _funnel_right(both: Ints, amount: Ints) -> Ints:
-    return (both.astype(np.uint64) >> amount.astype(np.uint64)).astype(np.int64) & MASK32
+    shifted: Ints = (both.astype(np.uint64) >> amount.astype(np.uint64)).astype(np.int64)
+    return shifted & MASK32
 
 
 def _product_known(a: Ints, a_known: Bools, b: Ints, b_known: Bools) -> Bools:
     """A product is known where both factors are, or where a known one is zero."""
-    return (a_known & b_known) | (a_known & (a == 0)) | (b_known & (b == 0))
+    settled: Bools = (a_known & b_known) | (a_known & (a == 0)) | (b_known & (b == 0))
+    return settled
 
 
 def _depends(table: int, bit: int) -> bool:
@@ -989,7 +1055,8 @@ def _first_active(mask: Bools) -> Ints:
     """For each thread, the first active thread of its warp (its warp's first thread where none is)."""
     rows = mask.reshape(-1, 32)
     first = rows.argmax(axis=1) + 32 * np.arange(rows.shape[0])
-    return np.repeat(first, 32).astype(np.int64)
+    each: Ints = np.repeat(first, 32).astype(np.int64)
+    return each
 
 
 HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
@@ -1009,6 +1076,7 @@ HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
     "SHL": Block._shift,
     "SHR": Block._shift,
     "ISETP": Block._compare,
+    "FSETP": Block._compare_floats,
     "SEL": Block._select,
     "IMNMX": Block._minimum,
     "VIMNMX": Block._minimum,
@@ -1017,12 +1085,16 @@ HANDLERS: dict[str, Callable[[Block, Instruction, Bools], None]] = {
     "IABS": Block._absolute,
     "SHFL": Block._shuffle,
     "VOTE": Block._vote,
+    "VOTEU": Block._vote,
     "ELECT": Block._elect,
     "SYNCS": Block._try_wait,
+    "USETMAXREG": Block._try_wait,
     "I2F": Block._float_from_int,
     "I2FP": Block._float_from_int,
     "F2I": Block._int_from_float,
     "MUFU": Block._float_unary,
+    "P2R": Block._flags_to_register,
+    "R2P": Block._register_to_flags,
     "FLO": Block._leading,
     "POPC": Block._population,
     "HFMA2": Block._constant_half,

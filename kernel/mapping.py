@@ -90,8 +90,8 @@ def from_run(name: str, run: Run, problem: Problem, addresses: tuple[int, int], 
         owns={lane: tuple(sorted(cells)) for lane, cells in owns.items()},
         reads_a={lane: tuple(loads) for lane, loads in reads["a"].items()},
         reads_b={lane: tuple(loads) for lane, loads in reads["b"].items()},
-        a_layout=_layout(words["a"], "m", "k", ("transposed", "row-wise")),
-        b_layout=_layout(words["b"], "k", "n", ("transposed", "row-wise")),
+        a_layout=shared_layout(words["a"], "m", "k", ("transposed", "row-wise")),
+        b_layout=shared_layout(words["b"], "k", "n", ("transposed", "row-wise")),
     )
 
 
@@ -156,7 +156,7 @@ def _collect_words(
             words[OPERANDS[which[thread]]].setdefault(place, int(access.addresses[thread]) // 4 + i)
 
 
-def _layout(words: Mapping[tuple[int, int], int], first: str, second: str, kinds: tuple[str, str]) -> str:
+def shared_layout(words: Mapping[tuple[int, int], int], first: str, second: str, kinds: tuple[str, str]) -> str:
     """How a matrix lies in shared memory, from the word of each element; ``first`` and ``second`` name its axes.
 
     ``kinds`` are the words for neighbours along the first and along the second axis being adjacent.
@@ -174,7 +174,10 @@ def _layout(words: Mapping[tuple[int, int], int], first: str, second: str, kinds
             return f"{kinds[0]}, pitch {along_second} words"
         return f"{along_first} words along {first}, {along_second} along {second}"
     adjacent = [
-        sum(abs(words.get((row + down, column + across), place + 2) - place) == 1 for (row, column), place in words.items())
+        sum(
+            abs(words.get((row + down, column + across), place + 2) - place) == 1
+            for (row, column), place in words.items()
+        )
         for down, across in ((1, 0), (0, 1))
     ]
     if max(adjacent) < len(words) // 4:
@@ -210,7 +213,7 @@ def text(lane_map: LaneMap, lanes: Iterable[int] = (0, 1, 4, 31)) -> str:
     if lane_map.reads_a:
         lines.append(f"A in shared memory: {lane_map.a_layout}")
     for lane in lanes:
-        rows, columns = (_spans(lane_map.groups(lane, axis)) for axis in (0, 1))
+        rows, columns = (spans(lane_map.groups(lane, axis)) for axis in (0, 1))
         lines.append(f"lane {lane:2d} owns rows {rows} x columns {columns}")
         for operand, loads in (("A", lane_map.reads_a.get(lane, ())), ("B", lane_map.reads_b.get(lane, ()))):
             if loads:
@@ -228,7 +231,8 @@ def text(lane_map: LaneMap, lanes: Iterable[int] = (0, 1, 4, 31)) -> str:
     return "\n".join(lines)
 
 
-def _spans(runs: Sequence[tuple[int, int]]) -> str:
+def spans(runs: Sequence[tuple[int, int]]) -> str:
+    """Runs as text: 0..3 + 32..35."""
     return " + ".join(f"{first}..{first + length - 1}" if length > 1 else str(first) for first, length in runs)
 
 
@@ -245,7 +249,9 @@ def svg(maps: Sequence[LaneMap]) -> str:
         panels.append(f'<g transform="translate({x},0)">{panel}</g>')
         x += width + 24
         height = max(height, tall)
-    style = "text{font-family:sans-serif;font-size:11px;fill:#222}.n{font-size:8px;text-anchor:middle}.t{font-size:14px}"
+    style = (
+        "text{font-family:sans-serif;font-size:11px;fill:#222}.n{font-size:8px;text-anchor:middle}.t{font-size:14px}"
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{x}" height="{height}" viewBox="0 0 {x} {height}" '
         f'role="img"><title>{escape(", ".join(m.name for m in maps))}: which lane owns which element of C</title>'
@@ -277,9 +283,8 @@ def _panel(lane_map: LaneMap, marked: int = 5) -> tuple[str, int, int]:
     for first_row, tall in _runs(rows, cells, columns, 0):
         for first_column, wide in _runs(columns, cells, rows, 1):
             lane = cells.get((first_row, first_column), -1)
-            x = at_column[first_column] + wide * CELL / 2
-            y = at_row[first_row] + tall * CELL / 2 + 3
-            parts.append(f'<text class="n" x="{x:g}" y="{y:g}">{lane}</text>')
+            middle = at_column[first_column] + wide * CELL / 2, at_row[first_row] + tall * CELL / 2 + 3
+            parts.append(f'<text class="n" x="{middle[0]:g}" y="{middle[1]:g}">{lane}</text>')
     for row in rows[:: max(len(rows) // 8, 1)]:
         parts.append(f'<text class="n" x="{MARGIN - 12}" y="{at_row[row] + CELL - 1}">{row}</text>')
     for column in columns[:: max(len(columns) // 8, 1)]:

@@ -33,8 +33,14 @@ CLASSES: tuple[tuple[str, str], ...] = (
     ("STG", r"STG|ST|RED|REDG|ATOM|ATOMG|REDUX"),
     ("TMA", r"UTMA\w+|UBLK\w+"),
     ("local", r"LDL|STL"),
-    ("barrier", r"BAR|UCGABAR_\w+|SYNCS|LDGDEPBAR|DEPBAR|WARPGROUP|WARPSYNC|ARRIVES|FENCE|MEMBAR|ERRBAR|CCTL\w*|ACQBULK"),
-    ("control", r"BRA|BRX|BRXU|JMP|EXIT|RET|CALL|BSSY|BSYNC|BREAK|BMOV|NOP|YIELD|NANOSLEEP|BPT|USETMAXREG|KILL|PREEXIT"),
+    (
+        "barrier",
+        r"BAR|UCGABAR_\w+|SYNCS|LDGDEPBAR|DEPBAR|WARPGROUP|WARPSYNC|ARRIVES|FENCE|MEMBAR|ERRBAR|CGAERRBAR|CCTL\w*|ACQBULK",
+    ),
+    (
+        "control",
+        r"BRA|BRX|BRXU|JMP|EXIT|RET|CALL|BSSY|BSYNC|BREAK|BMOV|NOP|YIELD|NANOSLEEP|BPT|USETMAXREG|KILL|PREEXIT|ENDCOLLECTIVE",
+    ),
     ("float", r"FADD|FMUL|FSEL|FSETP|FMNMX|MUFU|F2F|F2I|I2F|I2FP|F2FP|HADD2|HMUL2|HFMA2|HSETP2|FCHK|FRND|HMNMX2"),
 )
 """Class names and the opcodes in them; everything else is address arithmetic ("integer")."""
@@ -68,7 +74,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The class that :data:`CLASSES` puts it in; what is guarded by !PT only fills slots (ptxas pads cp.async so)."""
+        """The class that :data:`CLASSES` puts it in; what !PT guards only fills slots (ptxas pads cp.async so)."""
         return "control" if self.predicate in ("!PT", "!UPT") else _kind(self.opcode)
 
     @property
@@ -263,7 +269,7 @@ def _natural_loops(listing: Listing) -> tuple[Loop, ...]:
             if position + 1 < count:
                 leaders.add(position + 1)
     starts = sorted(leaders)
-    ends = {start: stop for start, stop in zip(starts, [*starts[1:], count], strict=True)}
+    ends = dict(zip(starts, [*starts[1:], count], strict=True))
     follow = {start: listing.successors(ends[start] - 1) for start in starts}
     order = _reverse_postorder(follow)
     dominator = _immediate_dominators(follow, order)

@@ -33,7 +33,7 @@ def failed(name, family, track, shape=(4096, 4096, 4096)):
     m, n, k = shape
     return row(
         name=name, family=family, track=track, m=m, n=n, k=k, layout="rr", input="uniform", ok=False,
-        max_error=0.5, error_bound=4e-7,
+        max_error=0.5, error_bound=4e-7, skipped_because="5 of 9 elements wrong",
     )  # fmt: skip
 
 

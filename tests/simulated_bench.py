@@ -57,7 +57,7 @@ class SimulatedContender:
     noise: float = 0.001
     instruction: str = "ffma"
     arch: str = "sm_90a"
-    tile: Tile = Tile()
+    tile: Tile = field(default_factory=Tile)
     dtype_in: str = "float32"
     dtype_acc: str = "float32"
     dtype_out: str = "float32"

@@ -1,16 +1,19 @@
 """The loops that serve as ceilings: what they issue (from their SASS), and that they compute what they claim."""
 
 import re
+import struct
 
 import numpy as np
 import pytest
 
-from compare import ceilings
 from compare.ceilings import Ceiling, ceiling_of, loops, measure_ceilings, units
 from compare.timing import DeviceFacts
 from kernel import build
 from kernel.disassemble import sass
 from kernel.errors import CheckError
+from kernel.machine.execute import Shape, run
+from kernel.machine.memory import Buffer
+from tests.ceiling_references import check_output, ffma_reference
 from tests.simulated_bench import SimulatedBench, SimulatedContender, SimulatedOperands
 
 HOPPER = {f"{loop.track}-{loop.instruction}": loop for loop in loops("sm_90a")}
@@ -78,20 +81,18 @@ def test_no_ffma_of_the_ceiling_can_meet_a_bank_conflict():
             assert len(set(sources)) == 2
 
 
-def ffma_reference(threads, block_threads, iterations):
-    """The loop in NumPy: float64 holds x * x exactly and rounds x * x + c far below float32's last place."""
-    i = np.arange(threads * ceilings.CHAINS, dtype=np.uint32)
-    with np.errstate(over="ignore"):
-        i = (i ^ np.uint32(61) ^ (i >> np.uint32(16))) * np.uint32(9)
-        i = (i ^ (i >> np.uint32(4))) * np.uint32(0x27D4EB2D)
-        i ^= i >> np.uint32(15)
-    x = ((i & np.uint32(0xFFFFFF)).astype(np.int32) - 0x800000).astype(np.float32) * np.float32(1.19e-7)
-    x = x.reshape(threads, ceilings.CHAINS)
-    in_block = (np.arange(threads) % block_threads).astype(np.float64)
-    c = (np.float64(np.float32(-1.9)) - np.float64(np.float32(1e-5)) * in_block).astype(np.float32)[:, None]
-    for _ in range(ceilings.STEPS * iterations):
-        x = (x.astype(np.float64) ** 2 + c).astype(np.float32)
-    return x
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in HOPPER if not name.endswith("wgmma")])
+def test_the_loops_compute_what_they_claim(name):
+    """On the PTX machine, one block of one iteration; wgmma needs a GPU."""
+    loop = HOPPER[name]
+    registers = 1 if loop.instruction == "ffma" else 64
+    out = Buffer.from_array("out", np.zeros((256, registers), dtype=np.float32))
+    arguments = [out, struct.pack("<i", 1)] + ([] if loop.instruction == "ffma" else [struct.pack("<i", 1)])
+    report = run(build.artifact(loop.unit).ptx, loop.entry, Shape(grid=(1, 1, 1), block=(256, 1, 1)), arguments)
+    assert not report.faults
+    check_output(loop, out.array(np.float32).reshape(256, registers))
 
 
 def test_the_ffma_chain_stays_random():

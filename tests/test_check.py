@@ -14,7 +14,7 @@ from compare.contenders import Contender
 from compare.inputs import POISON, allocate, fill
 from compare.shapes import SETS, Shape, parse
 from kernel.contract import Problem
-from kernel.errors import CatalogError, CheckError, LaunchError, NoDeviceError
+from kernel.errors import CatalogError, CheckError, LaunchError, NoDeviceError, UnsupportedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,8 @@ class NumpyExecutor:
         fault, a, b, c = contender.fault, buffers.a, buffers.b, buffers.c
         if fault == "launch":
             raise LaunchError("the driver refused it")
+        if fault == "unsupported":
+            raise UnsupportedError("the PTX machine lacks opcode wgmma, reached by thread 0")
         if fault == "sticky":
             raise CheckError("the GPU stopped")
         result = gemm(problem, a, b, c)
@@ -330,9 +332,22 @@ def test_refusal_is_neither_pass_nor_failure():
     assert verdict.ok is None
     assert verdict.skipped_because == "n = 79 is odd"
     assert "not run" in str(verdict)
+    verdict = check_contender(faulty("unsupported"), PROBLEM, NumpyExecutor())
+    assert verdict.ok is None
+    assert verdict.skipped_because == "the PTX machine lacks opcode wgmma"
     tf32 = NumpyGemm(name="cutlass_tf32x3_a", track="tf32_tensor")
     for distribution in ("denormal", "inf", "special"):
         assert check_contender(tf32, PROBLEM, NumpyExecutor(), distribution=distribution).ok is None
+
+
+def test_too_little_memory_is_a_refusal(monkeypatch):
+    def full(xp, problem):
+        raise MemoryError("1 TiB asked for")
+
+    monkeypatch.setattr(check, "allocate", full)
+    verdict = check_contender(RIGHT, PROBLEM, NumpyExecutor())
+    assert verdict.ok is None
+    assert "1 TiB" in verdict.skipped_because
 
 
 def test_all_stops_after_a_fault_that_ends_the_process():

@@ -10,8 +10,9 @@ import pytest
 
 from compare import cli, driver, runs
 from compare.cli import app, main
+from kernel import toolchain
 from kernel.errors import BuildError, MissingToolError, NoDeviceError, UsageError
-from tests.rows_for_reports import full_run
+from tests.rows_for_reports import full_run, timed
 
 ROOT = runs.repository()
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
@@ -57,7 +58,7 @@ def test_commands_are_those_of_the_readme_and_nothing_is_a_stub(capsys):
         (["inspect", "no_such_kernel"], 2, "no_such_kernel"),
         (["inspect", "no_such_file.cu"], 2, "no_such_file.cu"),
         (["check", "--device", "abacus"], 2, "abacus"),
-        (["check", "--device", "gpu", "--kernels", "v0_naive"], 3, "GPU"),
+        (["check", "--device", "gpu", "--kernels", "v0_naive"], 3, "no GPU: none; a GPU"),
         (["compare", "--record"], 3, "--record"),
         (["compare", "--record", "--kernels", "v*"], 2, "--record"),
     ],
@@ -157,26 +158,67 @@ def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_pat
 
 
 @pytest.mark.nvcc
-def test_inspect_shows_resources_code_and_two_kernels_side_by_side(capsys):
-    assert main(["inspect", "v1_thread_tile"]) == 0
+@pytest.mark.parametrize(
+    ("words", "shows"),
+    [
+        ([], ("registers", "spilled bytes", "static shared memory", "occupancy", "FFMA")),
+        (["v1_thread_tile"], ("v0_naive", "v1_thread_tile", "registers")),
+        (["--source"], ("__global__",)),
+        (["--ptx"], (".visible .entry v0_naive", "fma.rn.f32")),
+        (["--sass"], ("FFMA", "EXIT")),
+        (["--loop"], ("FFMA", "per k step")),
+        (["--mapping"], ("lane",)),
+    ],
+)
+def test_inspect_shows_what_it_is_asked_for(words, shows, capsys):
+    assert main(["inspect", "v0_naive", *words]) == 0
     text = capsys.readouterr().out
-    for word in ("registers", "spilled bytes", "static shared memory", "occupancy", "FFMA"):
+    for word in shows:
         assert word in text
-    assert main(["inspect", "v0_naive", "v1_thread_tile"]) == 0
-    assert "v1_thread_tile" in capsys.readouterr().out
-    assert main(["inspect", "v1_thread_tile", "--json"]) == 0
+    assert ("fma.rn.f32" in text) == ("--ptx" in words)
+
+
+@pytest.mark.nvcc
+def test_inspect_answers_in_json_and_without_a_profiler_still_exits_with_0(capsys, monkeypatch):
+    assert main(["inspect", "v0_naive", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["resources"]["registers"] > 0
-    assert main(["inspect", "v1_thread_tile", "--sass"]) == 0
-    sass = capsys.readouterr().out
-    assert "FFMA" in sass
-    assert ".version" not in sass
-    assert main(["inspect", "v1_thread_tile", "--ptx"]) == 0
-    assert "fma.rn.f32" in capsys.readouterr().out
-    assert main(["inspect", "v1_thread_tile", "--source"]) == 0
-    assert "__global__" in capsys.readouterr().out
-    for view in ("--loop", "--banks", "--mapping"):
-        assert main(["inspect", "v1_thread_tile", view]) == 0
-        assert capsys.readouterr().out
+    monkeypatch.setenv("PATH", "/nowhere")
+    toolchain.find.cache_clear()
+    assert main(["inspect", "v0_naive", "--ncu"]) == 0
+    toolchain.find.cache_clear()
+    assert "not available: tool" in capsys.readouterr().out
+
+
+def test_peaks_state_dense_rates_and_refuse_an_unknown_device(no_gpu, capsys):
+    assert main(["peaks", "--json"]) == 0
+    tracks = {track["track"]: track for track in json.loads(capsys.readouterr().out)["tracks"]}
+    assert [round(tracks[name]["datasheet_tflops"], 1) for name in ("fp32_simt", "tf32_tensor", "fp16_tensor")] == [
+        66.9,
+        494.7,
+        989.4,
+    ]
+    assert main(["peaks", "--gpu", "NVIDIA Imagined 9000"]) == 2
+    assert "Imagined" in capsys.readouterr().err
+
+
+def test_diff_exits_with_1_on_a_regression_only(tmp_path, capsys):
+    def record(name, slower):
+        writer = runs.RunWriter(tmp_path / name, {"gpu": {"name": "g"}, "date": "2031-02-03", "revision": name})
+        key = {"name": "v2", "m": 64, "n": 64, "k": 64, "layout": "rr", "dtype_in": "float32", "dtype_out": "float32"}
+        row = timed(
+            "v2", "handwritten", "fp32_simt", 10.0 / slower, shape=(64, 64, 64), window="burst", sm_clock_mhz=1980.0
+        )
+        times = [row["time_us"] * (1 + 0.0001 * i) for i in range(20)]
+        writer.add("a", [row], [{**key, "input": "uniform", "window": "burst", "l2": "warm", "time_us": times}])
+        writer.finish(complete=True)
+        return str(tmp_path / name)
+
+    same, again, slow = record("a", 1.0), record("b", 1.0), record("c", 1.2)
+    assert main(["diff", same, again]) == 0
+    assert "1 same" in capsys.readouterr().out
+    assert main(["diff", same, slow]) == 1
+    assert "slower" in capsys.readouterr().out
+    assert main(["diff", same, str(tmp_path / "none")]) == 2
 
 
 def test_nothing_is_written_into_the_current_folder(tmp_path):

@@ -27,8 +27,27 @@ def test_times_grow_with_the_operations():
     flops = [2 * size**3 for size in (1024, 2048, 4096, 8192)]
     check_scaling("cublas", list(zip(flops, [58e-6, 342e-6, 2.69e-3, 21.5e-3], strict=True)))
     check_scaling("latency bound", [(2 * 256**3, 5e-6), (2 * 512**3, 5.5e-6)])
-    with pytest.raises(CheckError, match="512 times the operations take 1.0"):
+    with pytest.raises(CheckError, match="512 times the operations take"):
         check_scaling("not waited for", [(flops[0], 55e-6), (flops[3], 57e-6)])
+
+
+def test_a_row_that_did_not_take_longer_for_more_work_loses_its_time():
+    from compare.rows import row
+
+    def timed(name, size, time_us):
+        return row(
+            name=name, m=size, n=size, k=size, layout="rr", dtype_in="float32", dtype_out="float32",
+            input="uniform", window="burst", l2="warm", ok=True, time_us=time_us, tflops=1.0, x_cublas=1.0,
+        )  # fmt: skip
+
+    rows = [timed("v1", 4096, 2700.0), timed("v1", 1024, 58.0), timed("v1", 8192, 60.0), timed("v2", 8192, 60.0)]
+    rows.append(row(name="v3", m=4096, n=4096, k=4096, skipped_because="why"))
+    kept = credibility.without_impossible(rows)
+    assert [one["time_us"] for one in kept] == [2700.0, 58.0, None, 60.0, None]
+    assert kept[2]["ok"] is False
+    assert kept[2]["x_cublas"] is kept[2]["tflops"] is None
+    assert "times the operations" in kept[2]["skipped_because"]
+    assert kept[4] == rows[4]
 
 
 def test_a_tenfold_rate_is_an_error_that_names_device_type_and_clock():

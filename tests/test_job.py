@@ -17,7 +17,7 @@ from compare.rows import NAMES
 from compare.scoring import with_sgemm_ratio
 from compare.shapes import parse
 from kernel.contract import Tile
-from kernel.errors import CheckError, LaunchError, MissingToolError, UsageError
+from kernel.errors import CheckError, DeviceError, LaunchError, MissingToolError, UsageError
 from tests.simulated_bench import SimulatedBench
 
 DRIVER = Driver(
@@ -50,6 +50,7 @@ class HostContender(Contender):
     unsynchronised: bool = False
     refuses: str = ""
     behaviour: str = "right"
+    lacks: str = ""
     arch: str = "sm_90a"
 
     def rejects(self, problem):
@@ -59,7 +60,7 @@ class HostContender(Contender):
         return "vec4"
 
     def needs(self):
-        return ""
+        return self.lacks
 
     def prepare(self, problem, pointers, stream):
         if self.behaviour == "launch fails":
@@ -97,6 +98,8 @@ class HostExecutor:
         return None
 
     def run(self, contender, problem, buffers):
+        if contender.behaviour == "other device":
+            raise DeviceError("built for sm_90a, and this device is sm_80")
         if contender.behaviour == "faults":
             raise CheckError("the GPU stopped with an illegal address; this process cannot use it any more")
         contender.prepare(problem, buffers.pointers, 0).enqueue(0)
@@ -199,7 +202,7 @@ def test_refusals_and_launch_errors_stay_visible_and_others_run(run):
 
 
 def test_a_rate_that_no_device_has_is_refused(run):
-    _, rows = run([CUBLAS, fp32("v7", 1e-7)], shapes="256")
+    _, rows = run([CUBLAS, fp32("v7", 1e-9)])
     row = by_name(rows)["v7"]
     assert row["ok"] is False
     assert row["time_us"] is None
@@ -290,12 +293,19 @@ def test_record_times_everything_once_and_only_leaders_at_the_largest():
     assert len({part.group.name for part in planned}) == len(planned)
 
 
-def test_what_lacks_a_package_is_left_out_and_nothing_left_is_an_error():
-    lacking = fp32("v9", 1e-3)
-    object.__setattr__(lacking, "needs", lambda: "cupy-cuda13x")
-    assert job.able([CUBLAS, lacking]) == (CUBLAS,)
+def test_what_lacks_a_package_keeps_its_row_and_nothing_left_is_an_error(run):
+    lacking = fp32("v9", 1e-3, lacks="cupy-cuda13x")
+    _, rows = run([CUBLAS, lacking])
+    assert by_name(rows)["v9"]["skipped_because"] == "not installed: cupy-cuda13x"
+    job.require_some([CUBLAS, lacking])
     with pytest.raises(MissingToolError, match="cupy-cuda13x"):
-        job.able([lacking])
+        job.require_some([lacking])
+
+
+def test_a_contender_that_this_machine_cannot_run_costs_no_other_its_row(run):
+    _, rows = run([CUBLAS, fp32("v5", 1e-3, behaviour="other device"), fp32("v6", 1e-3)])
+    assert "sm_90a" in by_name(rows)["v5"]["skipped_because"]
+    assert by_name(rows)["v6"]["time_us"]
 
 
 def test_recorded_rows_are_joined_by_name_and_shape():
@@ -321,7 +331,7 @@ def test_record_cannot_be_narrowed():
 
 
 def test_the_closing_lines_of_a_simulated_run_state_both_gaps(run):
-    _, rows = run([CUBLAS, fp32("v2", 2e-3), FP16], shapes="128")
+    _, rows = run([CUBLAS, fp32("v2", 2e-3), FP16], shapes="48")
     same, different = report.closing_lines(rows)
     assert "v2" in same
     assert "1 to 10" in different

@@ -107,8 +107,10 @@ def test_nobody_vanishes():
 
 
 def test_slow_contenders_run_when_asked_for():
-    found = measure([cublas(), SimulatedContender("slow", 1e-3, largest_timed=64)],
-                    settings=dataclasses.replace(FAST, leave_out_slow=False))
+    found = measure(
+        [cublas(), SimulatedContender("slow", 1e-3, largest_timed=64)],
+        settings=dataclasses.replace(FAST, leave_out_slow=False),
+    )
     assert by(found)["slow"].seconds
 
 

@@ -1,3 +1,4 @@
+import itertools
 import random
 from collections import Counter
 
@@ -29,7 +30,7 @@ def test_round_order_is_balanced(count):
         order = round_order(count, number)
         assert sorted(order) == list(range(count))
         positions.update(enumerate(order))
-        neighbours.update(zip(order, order[1:], strict=False))
+        neighbours.update(itertools.pairwise(order))
     assert set(positions.values()) == {rounds // count}
     if count > 1:
         assert len(neighbours) == count * (count - 1)

@@ -44,7 +44,7 @@ def run(group, settings, bench=None, **options):
 
 
 def test_ratios_come_out_and_the_run_stops_at_the_least_number_of_rounds():
-    bench, result = run(contenders(4), BurstSettings(stop=TWENTY))
+    _, result = run(contenders(4), BurstSettings(stop=TWENTY))
     assert result.rounds == 20
     assert "half-width within" in result.stopped_because
     cublas, third = result.series[0], result.series[3]
@@ -68,8 +68,10 @@ def test_every_slice_follows_an_idle_and_holds_at_most_its_limit():
     slices = [entry for entry in bench.log if entry != "forget"]
     assert bench.idles == [0.2] * len(slices)
     for entry in slices:
-        spent = sum((launches + lead) * (1e-3 * (1 + 0.1 * int(name[1:] if name[0] == "v" else 0)))
-                    for name, launches, _, lead in entry)
+        spent = sum(
+            (launches + lead) * (1e-3 * (1 + 0.1 * int(name[1:] if name[0] == "v" else 0)))
+            for name, launches, _, lead in entry
+        )
         assert spent <= 0.010 + 1e-9
     assert result.slice_s == 0.010
     assert len(slices) == 2 * result.rounds + (result.rounds if len(slices) > 2 * result.rounds else 0)
@@ -172,7 +174,7 @@ def steady(group, settings=STEADY, bench=None, seed=0):
 
 
 def test_sustained_windows_are_long_enough_and_surrounded_by_cublas():
-    bench, result = steady(contenders(6))
+    _, result = steady(contenders(6))
     assert result.repeats >= 3
     assert result.order[0] == result.order[-1] == "cublas_sgemm"
     between = 0

@@ -164,7 +164,13 @@ def document(results: Sequence[Result], evidence: Evidence | None = None) -> str
         "kernel (registers, occupancy, loads) is checked on compare/claims/plain.cu, our wording of that kernel.",
     ]
     for text, title in names.items():
-        lines += ["", f"## {title}", "", "| section | claim | verdict | evidence | how | id |", "|---|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| section | claim | verdict | evidence | how | id |",
+            "|---|---|---|---|---|---|",
+        ]
         for result in results:
             if result.claim.section.startswith(text):
                 section = result.claim.section.partition(" ")[2]

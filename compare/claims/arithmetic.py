@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compare.claims.record import CHAPTER_GPU, CONDITION, PLAIN_TILE, Claim, Evidence, Finding, verdict
 from compare.peaks import peak
 from kernel import intensity, occupancy
 from kernel.contract import Problem, ceil_div
+
+Floats = NDArray[np.float32]
 
 T = PLAIN_TILE
 THREADS = T.BLOCK_M * T.BLOCK_N // (T.THREAD_M * T.THREAD_N)
@@ -274,7 +277,7 @@ def tile_order(_: Evidence) -> Finding:
     return Finding(CONDITION, f"{value}; {condition}") if differ and not same else verdict(differ > 0, value)
 
 
-def _dot_in_order(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:  # type: ignore[type-arg]
+def _dot_in_order(a: Floats, b: Floats, start: Floats | None = None) -> Floats:
     """Rows of a times rows of b, one fused multiply-add at a time in FP32: the product is exact in float64."""
     total = np.zeros(len(a), np.float32) if start is None else start
     for k in range(a.shape[1]):
@@ -314,48 +317,172 @@ def error_growth(_: Evidence) -> Finding:
         growth[name] = float(np.polyfit(np.log(lengths), np.log(means), 1)[0])
     value = ", ".join(f"{name} data: error / (|A| |B|) ~ k^{power:.2f}" for name, power in growth.items())
     condition = "relative to |A| |B| it grows with k where terms have one sign, and does not where they cancel"
-    return verdict(growth["positive"] > 0.2 and growth["zero-mean"] < 0.2, f"256 dot products, k to 16384: {value}", condition)
+    return verdict(
+        growth["positive"] > 0.2 and growth["zero-mean"] < 0.2, f"256 dot products, k to 16384: {value}", condition
+    )
 
 
 FORMULA, PUBLISHED, NUMPY = "formula", "formula over published figures", "computed with NumPy in FP32 and float64"
 
 CLAIMS = (
-    Claim("crossover", "chapter 11.0", "The FP32 roofline of an H100 SXM5 bends near 20 FLOP per byte", PUBLISHED, crossover),
-    Claim("smem-bytes", "chapter 11.2", "A 128x16 and a 16x128 FP32 tile take 8 KB each, 16 KB together", FORMULA, shared_bytes),
-    Claim("threads-256", "chapter 11.2.1", "A 128x128 block tile with 8x8 thread tiles takes 256 threads", FORMULA, threads_per_block),
+    Claim(
+        "crossover",
+        "chapter 11.0",
+        "The FP32 roofline of an H100 SXM5 bends near 20 FLOP per byte",
+        PUBLISHED,
+        crossover,
+    ),
+    Claim(
+        "smem-bytes",
+        "chapter 11.2",
+        "A 128x16 and a 16x128 FP32 tile take 8 KB each, 16 KB together",
+        FORMULA,
+        shared_bytes,
+    ),
+    Claim(
+        "threads-256",
+        "chapter 11.2.1",
+        "A 128x128 block tile with 8x8 thread tiles takes 256 threads",
+        FORMULA,
+        threads_per_block,
+    ),
     Claim("warp-tile-area", "chapter 11.2.2", "Warp tile area = 32 TM TN = 2048 = 64 x 32", FORMULA, warp_tile),
     Claim("block-tile-area", "chapter 11.2.2", "Block tile area = 8 warps x 2048 = 128 x 128", FORMULA, block_tile),
     Claim("warp-grid", "chapter 11.2.2", "The warps form a 2 x 4 grid", FORMULA, warp_grid),
     Claim("lane-grid", "chapter 11.2.2", "The lanes of a warp form an 8 x 4 grid", FORMULA, lane_grid),
-    Claim("warp-64x64", "chapter 11.2.2", "A 64x64 warp tile would need 128 accumulators and leave 4 warps, so it does not fit 256 threads", FORMULA, square_warp),
-    Claim("eight-times-naive", "chapter 11.2.2", "8x8 thread tiles have 8 times the naive intensity", FORMULA, naive_eightfold),
-    Claim("twice-4x4", "chapter 11.2.2", "8x8 thread tiles have twice the intensity of 4x4 ones", FORMULA, twice_four_by_four),
-    Claim("quoted-shares", "chapter 11.3", "The quoted A6000 figures are 8.5, 12.8 and 68.7 % of cuBLAS", FORMULA, quoted_shares),
-    Claim("quoted-peak-share", "chapter 11.7", "The quoted cuBLAS figure is about 60 % of the A6000's FP32 peak", PUBLISHED, quoted_peak_share),
-    Claim("scalars-256", "chapter 11.6", "A thread reads 256 scalars from shared memory per 16 k steps", FORMULA, scalars_per_tile),
-    Claim("quarter-loads", "chapter 11.7", "4x4 thread tiles save three quarters of the load instructions", FORMULA, quarter_of_loads),
-    Claim("block-intensity-32", "chapter 11.8", "A k tile moves 16 KB for 524288 FLOP: 32 FLOP per byte", FORMULA, block_intensity),
+    Claim(
+        "warp-64x64",
+        "chapter 11.2.2",
+        "A 64x64 warp tile would need 128 accumulators and leave 4 warps, so it does not fit 256 threads",
+        FORMULA,
+        square_warp,
+    ),
+    Claim(
+        "eight-times-naive",
+        "chapter 11.2.2",
+        "8x8 thread tiles have 8 times the naive intensity",
+        FORMULA,
+        naive_eightfold,
+    ),
+    Claim(
+        "twice-4x4",
+        "chapter 11.2.2",
+        "8x8 thread tiles have twice the intensity of 4x4 ones",
+        FORMULA,
+        twice_four_by_four,
+    ),
+    Claim(
+        "quoted-shares",
+        "chapter 11.3",
+        "The quoted A6000 figures are 8.5, 12.8 and 68.7 % of cuBLAS",
+        FORMULA,
+        quoted_shares,
+    ),
+    Claim(
+        "quoted-peak-share",
+        "chapter 11.7",
+        "The quoted cuBLAS figure is about 60 % of the A6000's FP32 peak",
+        PUBLISHED,
+        quoted_peak_share,
+    ),
+    Claim(
+        "scalars-256",
+        "chapter 11.6",
+        "A thread reads 256 scalars from shared memory per 16 k steps",
+        FORMULA,
+        scalars_per_tile,
+    ),
+    Claim(
+        "quarter-loads",
+        "chapter 11.7",
+        "4x4 thread tiles save three quarters of the load instructions",
+        FORMULA,
+        quarter_of_loads,
+    ),
+    Claim(
+        "block-intensity-32",
+        "chapter 11.8",
+        "A k tile moves 16 KB for 524288 FLOP: 32 FLOP per byte",
+        FORMULA,
+        block_intensity,
+    ),
     Claim("two-orders", "chapter 11.8", "32 is two orders of magnitude above the naive 0.25", FORMULA, two_orders),
-    Claim("block-64-intensity", "chapter 11 exercise 3", "64x64 block tiles fall below the crossover, 128x128 ones lie above", PUBLISHED, block_64),
+    Claim(
+        "block-64-intensity",
+        "chapter 11 exercise 3",
+        "64x64 block tiles fall below the crossover, 128x128 ones lie above",
+        PUBLISHED,
+        block_64,
+    ),
     Claim("fp32-peak-67", "chapter 11.7", "H100 SXM5 FP32 peaks at 67 TFLOP/s", PUBLISHED, fp32_peak),
-    Claim("fp16-peak-989", "chapter 11.7", "H100 SXM5 dense FP16 Tensor Cores peak at 989 TFLOP/s", PUBLISHED, fp16_peak),
+    Claim(
+        "fp16-peak-989", "chapter 11.7", "H100 SXM5 dense FP16 Tensor Cores peak at 989 TFLOP/s", PUBLISHED, fp16_peak
+    ),
     Claim("factor-15", "chapter 11.7", "FP16 Tensor Cores have about 15 times the FP32 peak", PUBLISHED, factor_15),
     Claim("flop-2mnk", "explained 1", "A GEMM takes about 2mnk floating-point operations", "counted", flop_count),
-    Claim("block-products", "explained 2", "Each output block is the sum of products of blocks along k", NUMPY, block_products),
+    Claim(
+        "block-products",
+        "explained 2",
+        "Each output block is the sum of products of blocks along k",
+        NUMPY,
+        block_products,
+    ),
     Claim("launch-25600", "explained 5", "100 blocks of 256 threads are 25600 threads", FORMULA, launch_threads),
     Claim("warps-8", "explained 6", "256 threads are 8 warps, the last of threads 224 to 255", FORMULA, warps_of_block),
-    Claim("smem-blocks", "explained 8.1", "64 KB hold 4, 2 or 1 blocks of 16, 32 or 48 KB", "formula and allocation rules", blocks_by_shared_memory),
+    Claim(
+        "smem-blocks",
+        "explained 8.1",
+        "64 KB hold 4, 2 or 1 blocks of 16, 32 or 48 KB",
+        "formula and allocation rules",
+        blocks_by_shared_memory,
+    ),
     Claim("smem-remainder", "explained 8.1", "The 16 KB beside a 48 KB block stay unused", FORMULA, unused_remainder),
-    Claim("block-registers", "explained 8.2", "256 threads take 8192 registers at 32 each, 32768 at 128", "allocation rules", registers_of_block),
-    Claim("block-limit", "explained 8.2", "Resident blocks are bounded by the scarcest resource, registers by R / (R_thread T_block)", "formula against the allocation rules, 360 cases", bound_by_minimum),
-    Claim("resident-warps", "explained 8.2", "4, 2 and 1 blocks of 256 threads are 32, 16 and 8 warps", FORMULA, resident_warps),
-    Claim("larger-tile-fewer-blocks", "explained 8.2", "Larger tiles leave fewer resident blocks and warps", "allocation rules", larger_tile_fewer_blocks),
-    Claim("fp16-intensity", "explained 9", "Ideal FP16 intensity is 2mnk / (2 (mk + kn + mn))", "bytes of a problem, counted", fp16_intensity),
+    Claim(
+        "block-registers",
+        "explained 8.2",
+        "256 threads take 8192 registers at 32 each, 32768 at 128",
+        "allocation rules",
+        registers_of_block,
+    ),
+    Claim(
+        "block-limit",
+        "explained 8.2",
+        "Resident blocks are bounded by the scarcest resource, registers by R / (R_thread T_block)",
+        "formula against the allocation rules, 360 cases",
+        bound_by_minimum,
+    ),
+    Claim(
+        "resident-warps",
+        "explained 8.2",
+        "4, 2 and 1 blocks of 256 threads are 32, 16 and 8 warps",
+        FORMULA,
+        resident_warps,
+    ),
+    Claim(
+        "larger-tile-fewer-blocks",
+        "explained 8.2",
+        "Larger tiles leave fewer resident blocks and warps",
+        "allocation rules",
+        larger_tile_fewer_blocks,
+    ),
+    Claim(
+        "fp16-intensity",
+        "explained 9",
+        "Ideal FP16 intensity is 2mnk / (2 (mk + kn + mn))",
+        "bytes of a problem, counted",
+        fp16_intensity,
+    ),
     Claim("reuse-grows", "explained 10", "Larger tiles reuse each element more", FORMULA, reuse_grows),
     Claim("tail-35", "explained 11", "35 in tiles of 16 is 16 + 16 + 3", FORMULA, tail_35),
     Claim("padding-waste", "explained 11", "Padding adds work that nobody needs", FORMULA, padding_waste),
     Claim("associativity", "explained 12", "Floating-point addition is not associative", NUMPY, associativity),
     Claim("tile-order", "explained 12", "Another tiling may change the result's last bits", NUMPY, tile_order),
-    Claim("tolerance", "explained 12", "A check needs an absolute and a relative tolerance that fit type and length", NUMPY, relative_tolerance),
+    Claim(
+        "tolerance",
+        "explained 12",
+        "A check needs an absolute and a relative tolerance that fit type and length",
+        NUMPY,
+        relative_tolerance,
+    ),
     Claim("error-growth", "explained 12", "Error may grow systematically with the length of k", NUMPY, error_growth),
-)  # fmt: skip
+)

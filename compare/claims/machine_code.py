@@ -21,7 +21,7 @@ from compare.claims.record import (
     needs_tools,
     verdict,
 )
-from kernel import banks, build, disassemble, occupancy
+from kernel import banks, disassemble, occupancy
 from kernel.errors import BuildError
 from kernel.inspection import Inspection, SharedAccess
 
@@ -166,8 +166,8 @@ def block_intensity(evidence: Evidence) -> Finding:
 
 def work_unchanged(evidence: Evidence) -> Finding:
     loop = plain(evidence).loop
-    if loop is None:
-        return Finding(DIFFERS, "no main loop was found")
+    if loop is None or loop.fma_found is None:
+        return Finding(DIFFERS, "no main loop was found, or it was not executed")
     value = f"{loop.fma_found:g} multiply-adds per thread and k tile executed, {loop.fma_expected:g} in the formula"
     return verdict(loop.fma_found == loop.fma_expected, value)
 
@@ -475,51 +475,207 @@ BUILT, EXECUTED, MODEL = "cubin built here", "address arithmetic of the cubin, e
 HEADER = "text of the header in nvidia-cutlass"
 
 CLAIMS = (
-    Claim("naive-intensity", "chapter 11.1", "The naive kernel has 0.25 FLOP per byte by its loads", EXECUTED, naive_intensity),
+    Claim(
+        "naive-intensity",
+        "chapter 11.1",
+        "The naive kernel has 0.25 FLOP per byte by its loads",
+        EXECUTED,
+        naive_intensity,
+    ),
     Claim("static-smem", "chapter 11.2", "The kernel holds 16 KB of shared memory", BUILT, static_shared_memory),
-    Claim("blocks-smem-13", "chapter 11.2", "Shared memory alone would hold 13 blocks an SM (228 / 17)", "allocation rules, cubin", blocks_by_shared_memory),
-    Claim("blocks-threads-8", "chapter 11.2", "Threads alone would allow 8 blocks an SM", "allocation rules, cubin", blocks_by_threads),
+    Claim(
+        "blocks-smem-13",
+        "chapter 11.2",
+        "Shared memory alone would hold 13 blocks an SM (228 / 17)",
+        "allocation rules, cubin",
+        blocks_by_shared_memory,
+    ),
+    Claim(
+        "blocks-threads-8",
+        "chapter 11.2",
+        "Threads alone would allow 8 blocks an SM",
+        "allocation rules, cubin",
+        blocks_by_threads,
+    ),
     Claim("registers-96", "chapter 11.2", "nvcc gives the plain kernel 96 registers on sm_90a", BUILT, plain_registers),
-    Claim("registers-24576", "chapter 11.2", "A block takes 24576 registers", "allocation rules, cubin", block_registers),
-    Claim("blocks-registers-2", "chapter 11.2", "Registers allow only 2 blocks an SM", "allocation rules, cubin", blocks_by_registers),
-    Claim("copies-8", "chapter 11.2.1", "Each thread loads 8 elements of each operand per k tile", EXECUTED, copies_per_thread),
+    Claim(
+        "registers-24576", "chapter 11.2", "A block takes 24576 registers", "allocation rules, cubin", block_registers
+    ),
+    Claim(
+        "blocks-registers-2",
+        "chapter 11.2",
+        "Registers allow only 2 blocks an SM",
+        "allocation rules, cubin",
+        blocks_by_registers,
+    ),
+    Claim(
+        "copies-8",
+        "chapter 11.2.1",
+        "Each thread loads 8 elements of each operand per k tile",
+        EXECUTED,
+        copies_per_thread,
+    ),
     Claim("lane-map", "chapter 11.2.2", "A warp owns 64 x 32 elements, a lane 64 of them", EXECUTED, lane_map_matches),
-    Claim("thread-intensity-2", "chapter 11.2.2", "A thread does 128 FLOP for 64 bytes of shared loads per k step: 2", EXECUTED, thread_intensity),
-    Claim("block-intensity-executed", "chapter 11.8", "A block reaches 32 FLOP per byte of its global loads", EXECUTED, block_intensity),
-    Claim("work-unchanged", "explained 1", "Tiling does not change the number of multiply-adds", EXECUTED, work_unchanged),
-    Claim("ldgsts-bypass-128", "chapter 11.4", "16-byte cp.async becomes LDGSTS.E.BYPASS.128 on sm_80 and sm_90a", BUILT, async_copies),
+    Claim(
+        "thread-intensity-2",
+        "chapter 11.2.2",
+        "A thread does 128 FLOP for 64 bytes of shared loads per k step: 2",
+        EXECUTED,
+        thread_intensity,
+    ),
+    Claim(
+        "block-intensity-executed",
+        "chapter 11.8",
+        "A block reaches 32 FLOP per byte of its global loads",
+        EXECUTED,
+        block_intensity,
+    ),
+    Claim(
+        "work-unchanged", "explained 1", "Tiling does not change the number of multiply-adds", EXECUTED, work_unchanged
+    ),
+    Claim(
+        "ldgsts-bypass-128",
+        "chapter 11.4",
+        "16-byte cp.async becomes LDGSTS.E.BYPASS.128 on sm_80 and sm_90a",
+        BUILT,
+        async_copies,
+    ),
     Claim("ldgdepbar", "chapter 11.4", "The commit becomes LDGDEPBAR on both", BUILT, async_commit),
     Claim("depbar-le-sb0", "chapter 11.4", "wait_all becomes DEPBAR.LE SB0 on both", BUILT, async_wait),
-    Claim("no-registers-between", "chapter 11.4", "cp.async needs no registers between global and shared memory, the older double buffer does", EXECUTED, no_registers_between),
+    Claim(
+        "no-registers-between",
+        "chapter 11.4",
+        "cp.async needs no registers between global and shared memory, the older double buffer does",
+        EXECUTED,
+        no_registers_between,
+    ),
     Claim("cg-16-bytes", "chapter 11.4", ".cg copies must be 16 bytes", "ptxas on single instructions", cg_is_16_bytes),
-    Claim("cg-bypass", "chapter 11.4", ".cg bypasses L1, which shows as BYPASS", "ptxas on single instructions", cg_bypasses),
-    Claim("cutlass-register-staging", "chapter 11.4", "CUTLASS's mma_pipelined.h stages through registers", HEADER, header_staging),
-    Claim("eight-addresses", "chapter 11.5", "A warp's load of A touches 8 addresses, 128 floats apart, in one bank", "formula", conflict_addresses),
+    Claim(
+        "cg-bypass",
+        "chapter 11.4",
+        ".cg bypasses L1, which shows as BYPASS",
+        "ptxas on single instructions",
+        cg_bypasses,
+    ),
+    Claim(
+        "cutlass-register-staging",
+        "chapter 11.4",
+        "CUTLASS's mma_pipelined.h stages through registers",
+        HEADER,
+        header_staging,
+    ),
+    Claim(
+        "eight-addresses",
+        "chapter 11.5",
+        "A warp's load of A touches 8 addresses, 128 floats apart, in one bank",
+        "formula",
+        conflict_addresses,
+    ),
     Claim("broadcast", "chapter 11.5", "Lanes that read the same word do not conflict", MODEL, broadcast),
-    Claim("conflict-8-way", "chapter 11.5", "Loads of A conflict 8-way", f"{MODEL} on addresses executed from the cubin", conflict_plain),
-    Claim("padding-2-way", "chapter 11.5.1", "+1 padding leaves a 2-way conflict", f"{MODEL} on addresses executed from the cubin", conflict_padded),
+    Claim(
+        "conflict-8-way",
+        "chapter 11.5",
+        "Loads of A conflict 8-way",
+        f"{MODEL} on addresses executed from the cubin",
+        conflict_plain,
+    ),
+    Claim(
+        "padding-2-way",
+        "chapter 11.5.1",
+        "+1 padding leaves a 2-way conflict",
+        f"{MODEL} on addresses executed from the cubin",
+        conflict_padded,
+    ),
     Claim("padding-cost", "chapter 11.5.1", "Padding costs 1/16 of A's shared memory", BUILT, padding_cost),
     Claim("padding-floor", "chapter 11.5.1", "No row padding does better than 2-way at TM = 8", MODEL, padding_floor),
-    Claim("swizzle-0", "chapter 11.5.2", "XOR with row bits 3 to 5 removes the conflict", f"{MODEL} on addresses executed from the cubin", conflict_swizzled),
+    Claim(
+        "swizzle-0",
+        "chapter 11.5.2",
+        "XOR with row bits 3 to 5 removes the conflict",
+        f"{MODEL} on addresses executed from the cubin",
+        conflict_swizzled,
+    ),
     Claim("swizzle-bits", "chapter 11.5.2", "XOR with row bits 0 to 2 does not help", MODEL, swizzle_bits),
-    Claim("swizzle-range", "chapter 11.5.2", "The XOR stays within columns 0 to 15", "all 128 x 16 places", swizzle_in_range),
+    Claim(
+        "swizzle-range",
+        "chapter 11.5.2",
+        "The XOR stays within columns 0 to 15",
+        "all 128 x 16 places",
+        swizzle_in_range,
+    ),
     Claim("swizzle-free", "chapter 11.5.2", "The swizzle costs no shared memory", BUILT, swizzle_is_free),
-    Claim("transposed-contiguous", "chapter 11.5.2", "Transposing A without splitting TM leaves a 2-way conflict", f"{MODEL} on addresses executed from the cubin", transposed_contiguous_model),
-    Claim("transposed-split", "chapter 11.5.2", "Transposing A and splitting TM into 4 + 4 removes all conflicts", f"{MODEL} on addresses executed from the cubin", split_contiguous_chunks),
+    Claim(
+        "transposed-contiguous",
+        "chapter 11.5.2",
+        "Transposing A without splitting TM leaves a 2-way conflict",
+        f"{MODEL} on addresses executed from the cubin",
+        transposed_contiguous_model,
+    ),
+    Claim(
+        "transposed-split",
+        "chapter 11.5.2",
+        "Transposing A and splitting TM into 4 + 4 removes all conflicts",
+        f"{MODEL} on addresses executed from the cubin",
+        split_contiguous_chunks,
+    ),
     Claim("cutlass-transposed", "chapter 11.5.2", "CUTLASS's SIMT GEMM stores A transposed", EXECUTED, cutlass_layout),
     Claim("cutlass-lds-128", "chapter 11.5.2", "It reads fragments with LDS.128", BUILT, cutlass_width),
-    Claim("cutlass-split", "chapter 11.5.2", "It splits TM = 8 into 4 + 4, the warp's extent apart", EXECUTED, cutlass_split),
-    Claim("cutlass-conflicts", "chapter 11.5.2", "Its fragment loads are free of conflicts", f"{MODEL} on addresses executed from the cubin", cutlass_conflicts),
-    Claim("cutlass-308", "chapter 11.5.2", "default_mma_core_simt.h:308 makes SmemLayoutA column-major", HEADER, header_layout),
+    Claim(
+        "cutlass-split",
+        "chapter 11.5.2",
+        "It splits TM = 8 into 4 + 4, the warp's extent apart",
+        EXECUTED,
+        cutlass_split,
+    ),
+    Claim(
+        "cutlass-conflicts",
+        "chapter 11.5.2",
+        "Its fragment loads are free of conflicts",
+        f"{MODEL} on addresses executed from the cubin",
+        cutlass_conflicts,
+    ),
+    Claim(
+        "cutlass-308",
+        "chapter 11.5.2",
+        "default_mma_core_simt.h:308 makes SmemLayoutA column-major",
+        HEADER,
+        header_layout,
+    ),
     Claim("cutlass-367", "chapter 11.5.2", "default_mma_core_simt.h:367 sets LaneM", HEADER, header_lane_m),
-    Claim("cutlass-242", "chapter 11.5.2", "mma_simt_tile_iterator.h:242 steps by m * Policy::WarpShape::kRow", HEADER, header_split),
-    Claim("cutlass-outer-product", "chapter 11.6", "mma_sm50.h accumulates outer products", HEADER, header_outer_product),
+    Claim(
+        "cutlass-242",
+        "chapter 11.5.2",
+        "mma_simt_tile_iterator.h:242 steps by m * Policy::WarpShape::kRow",
+        HEADER,
+        header_split,
+    ),
+    Claim(
+        "cutlass-outer-product", "chapter 11.6", "mma_sm50.h accumulates outer products", HEADER, header_outer_product
+    ),
     Claim("loop-mix", "chapter 11.6", "A k step is 8 LDS + 2 LDS.128 + 64 FFMA", BUILT, loop_mix),
-    Claim("loads-40-to-16", "chapter 11.6", "Reading four k steps ahead turns 40 shared loads into 16 LDS.128", BUILT, loop_mix_ahead),
+    Claim(
+        "loads-40-to-16",
+        "chapter 11.6",
+        "Reading four k steps ahead turns 40 shared loads into 16 LDS.128",
+        BUILT,
+        loop_mix_ahead,
+    ),
     Claim("registers-128", "chapter 11.6", "It raises registers from 96 to 128", BUILT, registers_ahead),
     Claim("blocks-still-2", "chapter 11.6", "Still 2 blocks are resident", "allocation rules, cubin", blocks_ahead),
     Claim("same-bytes", "chapter 11.6", "The bytes read stay the same", EXECUTED, same_bytes),
-    Claim("merged-along-k", "chapter 11.6", "One LDS.128 brings four neighbours along k of one row of A", EXECUTED, merged_along_k),
-    Claim("quarter-loads-executed", "chapter 11.7", "v1's 4x4 thread tile issues a quarter of the loads", EXECUTED, quarter_executed),
+    Claim(
+        "merged-along-k",
+        "chapter 11.6",
+        "One LDS.128 brings four neighbours along k of one row of A",
+        EXECUTED,
+        merged_along_k,
+    ),
+    Claim(
+        "quarter-loads-executed",
+        "chapter 11.7",
+        "v1's 4x4 thread tile issues a quarter of the loads",
+        EXECUTED,
+        quarter_executed,
+    ),
     Claim("spilling", "explained 8.2", "With too few registers, state spills to local memory", BUILT, spilling),
-)  # fmt: skip
+)

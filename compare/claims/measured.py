@@ -152,7 +152,9 @@ def occupancy_not_all(evidence: Evidence) -> Finding:
         raise Unavailable(f"{evidence.recorded.run} has fewer than two FP32 kernels with an occupancy at {SIZE}^3")
     fullest = max(best, key=lambda name: best[name][0])
     fastest = max(best, key=lambda name: best[name][1])
-    value = ", ".join(f"{name}: {best[name][0]:.0f} % occupancy, {best[name][1]:.1f} TFLOP/s" for name in (fullest, fastest))
+    value = ", ".join(
+        f"{name}: {best[name][0]:.0f} % occupancy, {best[name][1]:.1f} TFLOP/s" for name in (fullest, fastest)
+    )
     return verdict(best[fastest][0] < best[fullest][0], f"{value}, {SIZE}^3", run=evidence.recorded.run)
 
 
@@ -215,7 +217,9 @@ def counted_model(evidence: Evidence) -> Finding:
     measured = evidence.measured("counters")
     probes = measured.get("probes", [])
     if not probes:
-        raise Unavailable(f"{evidence.gpu}/evidence/counters.json: {measured.get('not_available') or 'no probes in it'}")
+        raise Unavailable(
+            f"{evidence.gpu}/evidence/counters.json: {measured.get('not_available') or 'no probes in it'}"
+        )
     wrong = [p["name"] for p in probes if abs(p["conflicts_per_access"] - p["predicted"]) > 0.02]
     value = f"{len(probes)} address patterns on the hardware, {len(wrong)} off the model"
     if wrong:
@@ -302,32 +306,126 @@ def measured_growth(evidence: Evidence) -> Finding:
 RECORDED, COUNTED = "recorded run", "Nsight Compute, 1024^3"
 
 CLAIMS = (
-    Claim("naive-gap", "chapter 11.1", "The naive kernel is more than an order of magnitude behind cuBLAS", RECORDED, naive_gap),
-    Claim("driver-blocks-2", "chapter 11.2", "2 blocks of the plain kernel are resident", "the driver's occupancy answer", driver_plain),
-    Claim("share-69", "chapter 11.3", "With 8x8 thread tiles a kernel reaches about 70 % of cuBLAS", RECORDED, seventy_percent),
-    Claim("smem-not-enough", "chapter 11.3", "Shared memory alone is not enough, thread tiles make the step", RECORDED, smem_alone),
+    Claim(
+        "naive-gap",
+        "chapter 11.1",
+        "The naive kernel is more than an order of magnitude behind cuBLAS",
+        RECORDED,
+        naive_gap,
+    ),
+    Claim(
+        "driver-blocks-2",
+        "chapter 11.2",
+        "2 blocks of the plain kernel are resident",
+        "the driver's occupancy answer",
+        driver_plain,
+    ),
+    Claim(
+        "share-69",
+        "chapter 11.3",
+        "With 8x8 thread tiles a kernel reaches about 70 % of cuBLAS",
+        RECORDED,
+        seventy_percent,
+    ),
+    Claim(
+        "smem-not-enough",
+        "chapter 11.3",
+        "Shared memory alone is not enough, thread tiles make the step",
+        RECORDED,
+        smem_alone,
+    ),
     Claim("overlap-helps", "chapter 11.4", "Overlapping copies and arithmetic saves time", RECORDED, overlap),
-    Claim("async-against-staged", "chapter 11.4", "cp.async is the better way to double-buffer than staging in registers", RECORDED, staging),
-    Claim("conflict-fix-pays", "chapter 11.7", "Removing conflicts keeps shared-memory reads from serialising", RECORDED, fix_pays),
-    Claim("conflict-free-slower", "chapter 11.5.2", "A kernel without conflicts can be the slower one", RECORDED, conflict_free_slower),
-    Claim("counted-8-way", "chapter 11 exercise 2", "The counter shows an 8-way conflict for v2", COUNTED, counted_plain),
+    Claim(
+        "async-against-staged",
+        "chapter 11.4",
+        "cp.async is the better way to double-buffer than staging in registers",
+        RECORDED,
+        staging,
+    ),
+    Claim(
+        "conflict-fix-pays",
+        "chapter 11.7",
+        "Removing conflicts keeps shared-memory reads from serialising",
+        RECORDED,
+        fix_pays,
+    ),
+    Claim(
+        "conflict-free-slower",
+        "chapter 11.5.2",
+        "A kernel without conflicts can be the slower one",
+        RECORDED,
+        conflict_free_slower,
+    ),
+    Claim(
+        "counted-8-way", "chapter 11 exercise 2", "The counter shows an 8-way conflict for v2", COUNTED, counted_plain
+    ),
     Claim("counted-2-way", "chapter 11 exercise 2", "It shows a 2-way conflict with padding", COUNTED, counted_padded),
     Claim("counted-0", "chapter 11 exercise 2", "It shows none with the swizzle", COUNTED, counted_swizzled),
-    Claim("counted-contiguous", "chapter 11.5.2", "Transposed A with 8 contiguous rows a thread shows a 2-way conflict", COUNTED, counted_contiguous),
-    Claim("bank-model", "chapter 11.5", "Conflicts count per instruction over the 32 lanes, same words being shared", f"{COUNTED}, probes", counted_model),
+    Claim(
+        "counted-contiguous",
+        "chapter 11.5.2",
+        "Transposed A with 8 contiguous rows a thread shows a 2-way conflict",
+        COUNTED,
+        counted_contiguous,
+    ),
+    Claim(
+        "bank-model",
+        "chapter 11.5",
+        "Conflicts count per instruction over the 32 lanes, same words being shared",
+        f"{COUNTED}, probes",
+        counted_model,
+    ),
     Claim("read-ahead-helps", "chapter 11.6", "Reading four k steps ahead hides latency better", RECORDED, read_ahead),
     Claim("evolution", "chapter 11.7", "Each step v0 to v5 is faster than the one before", RECORDED, evolution),
-    Claim("sgemm-ffma", "chapter 11.7", "cuBLAS SGEMM runs on FFMA, not on Tensor Cores", "kernel names of the recorded run", sgemm_is_ffma),
-    Claim("approaches-cublas", "chapter 11.7", "Hand-written SIMT can come close to cuBLAS SGEMM", RECORDED, approaches),
+    Claim(
+        "sgemm-ffma",
+        "chapter 11.7",
+        "cuBLAS SGEMM runs on FFMA, not on Tensor Cores",
+        "kernel names of the recorded run",
+        sgemm_is_ffma,
+    ),
+    Claim(
+        "approaches-cublas", "chapter 11.7", "Hand-written SIMT can come close to cuBLAS SGEMM", RECORDED, approaches
+    ),
     Claim("track-gap", "chapter 11.7", "The whole FP32 track lies far below the FP16 track", RECORDED, track_gap),
     Claim("block-128", "chapter 11 exercise 3", "128x128 block tiles beat 64x64 ones", RECORDED, block_128),
     Claim("occupancy-not-all", "explained 7", "Higher occupancy is not always faster", RECORDED, occupancy_not_all),
-    Claim("driver-occupancy", "explained 8.2", "Resident blocks follow from registers, shared memory and slots", "the driver's answer for every kernel", driver_occupancy),
-    Claim("tails-four", "explained 11", "Which tail strategy is fastest depends on the shape", "guard, mask, padding and fast path timed", tails),
-    Claim("guard-costs", "explained 11", "Bounds checks cost control overhead", "guard against no checks, timed", guard_costs),
-    Claim("bit-identity", "explained 12", "Results may differ in the last bit before and after optimisation", "results compared bit by bit", bit_identity),
-    Claim("error-growth-measured", "explained 12", "Error may grow with the length of k", "kernels against float64", measured_growth),
-)  # fmt: skip
+    Claim(
+        "driver-occupancy",
+        "explained 8.2",
+        "Resident blocks follow from registers, shared memory and slots",
+        "the driver's answer for every kernel",
+        driver_occupancy,
+    ),
+    Claim(
+        "tails-four",
+        "explained 11",
+        "Which tail strategy is fastest depends on the shape",
+        "guard, mask, padding and fast path timed",
+        tails,
+    ),
+    Claim(
+        "guard-costs",
+        "explained 11",
+        "Bounds checks cost control overhead",
+        "guard against no checks, timed",
+        guard_costs,
+    ),
+    Claim(
+        "bit-identity",
+        "explained 12",
+        "Results may differ in the last bit before and after optimisation",
+        "results compared bit by bit",
+        bit_identity,
+    ),
+    Claim(
+        "error-growth-measured",
+        "explained 12",
+        "Error may grow with the length of k",
+        "kernels against float64",
+        measured_growth,
+    ),
+)
 
 
 def evolution_rows(recorded: Recorded | None) -> list[tuple[str, str, str, str, str]]:
@@ -341,7 +439,9 @@ def evolution_rows(recorded: Recorded | None) -> list[tuple[str, str, str, str, 
     }
     from handwritten import catalog
 
-    order = [kernel for kernel in catalog.KERNELS if kernel.track == "fp32_simt" and not kernel.name.startswith("simt_")]
+    order = [
+        kernel for kernel in catalog.KERNELS if kernel.track == "fp32_simt" and not kernel.name.startswith("simt_")
+    ]
     order.sort(key=lambda kernel: (kernel.name[0] != "v", kernel.name))
     lines = []
     for name, adds in [*((k.name, k.summary) for k in order), (CUBLAS, "the library")]:

@@ -165,14 +165,20 @@ class Evidence:
 
     @functools.cached_property
     def cutlass(self) -> inspection.Inspection:
-        """Inspection of CUTLASS's own default SIMT kernel, row-major operands."""
+        """Inspection of CUTLASS's SIMT kernel with the chapter's block and thread tile, row-major operands."""
         from cutlass_ref import catalog
 
-        simt = [k for k in catalog.KERNELS if k.track == "fp32_simt" and "rr" in k.layouts]
-        defaults = [k for k in simt if k.is_default] or simt
-        if not defaults:
-            raise Unavailable("the catalog holds no CUTLASS SIMT kernel for row-major operands")
-        return self._inspect(defaults[0])
+        wanted = {"BLOCK_M": 128, "BLOCK_N": 128, "THREAD_M": 8, "THREAD_N": 8}
+        for kernel in catalog.KERNELS:
+            if (
+                kernel.track == "fp32_simt"
+                and "rr" in kernel.layouts
+                and wanted.items() <= dict(kernel.tile.items()).items()
+            ):
+                return self._inspect(kernel)
+        raise Unavailable(
+            "the catalog holds no CUTLASS SIMT kernel with a 128x128 tile, 8x8 a thread, row-major operands"
+        )
 
     def _inspect(self, kernel: Kernel) -> inspection.Inspection:
         with needs_tools():
@@ -198,8 +204,10 @@ class Evidence:
         folder = (self.results or runs.results_root()) / self.gpu / "latest"
         try:
             provenance, rows = runs.read_run(folder)
-        except GemmTracksError as error:
-            raise Unavailable(f"no recorded run on {self.gpu} ({error}); gemm-tracks compare --record makes one") from None
+        except GemmTracksError:
+            raise Unavailable(
+                f"there is no complete recorded run on {self.gpu}; gemm-tracks compare --record makes one"
+            ) from None
         name = f"{self.gpu}/{folder.resolve().name}"
         return Recorded(run=name, gpu=str(provenance.get("gpu", {}).get("name", self.gpu)), rows=tuple(rows))
 

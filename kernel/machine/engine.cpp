@@ -268,6 +268,10 @@ struct Machine {
     races = l.checks & CHECK_RACES;
     init = l.checks & CHECK_INIT;
     counting = l.checks & COUNT;
+    if (counting) {
+      shared_patterns.resize(p.n_code);
+      global_patterns.resize(p.n_code);
+    }
   }
 
   void fault(Block& b, Kind kind, i32 ins, int thread, u64 address, int size, i32 other_ins = -1, int other_thread = -1,
@@ -542,25 +546,62 @@ struct Machine {
     }
     return false;
   }
+  // What an instruction's last access came to. Passes do not change when every address moves by the same
+  // distance, sectors do not when it moves by whole sectors, and most accesses of an instruction differ by no more.
+  struct Pattern {
+    u32 mask = 0, low = 0;
+    u32 delta[32];
+    u64 passes, ideal, passes64, ideal64, passes128, ideal128, sectors;
+  };
+  std::vector<Pattern> shared_patterns, global_patterns;
+  static bool same_pattern(const Pattern& T, const u64* address, u32 mask, u32 first) {
+    if (T.mask != mask) return false;
+    u32 different = 0;
+    if (mask == FULL) {
+      for (int i = 0; i < 32; i++) different |= T.delta[i] ^ ((u32)address[i] - first);
+    } else {
+      for (u32 m = mask; m; m &= m - 1) different |= T.delta[__builtin_ctz(m)] ^ ((u32)address[__builtin_ctz(m)] - first);
+    }
+    return !different;
+  }
+  static void keep_pattern(Pattern& T, const u64* address, u32 mask, u32 first) {
+    T.mask = mask;
+    for (int i = 0; i < 32; i++) T.delta[i] = (u32)address[i] - first;
+  }
   void count_shared(i32 ins, const u64* address, u32 mask, u32 bytes, bool load) {
     if (!counting || !mask) return;
     Count& C = out.counts[ins];
-    C.requests++;
-    bank_passes(address, mask, bytes, load, C.passes, C.ideal);
-    u32 low = 0;
-    for (u32 m = mask; m; m &= m - 1) low |= (u32)address[__builtin_ctz(m)];
-    C.address_bits |= low;
-    if (bytes == 4) {
-      bank_passes(address, mask, 8, load, C.passes64, C.ideal64);
-      bank_passes(address, mask, 16, load, C.passes128, C.ideal128);
-    } else if (bytes == 8) {
-      bank_passes(address, mask, 16, load, C.passes128, C.ideal128);
+    Pattern& T = shared_patterns[ins];
+    u32 first = (u32)address[__builtin_ctz(mask)];
+    if (!same_pattern(T, address, mask, first)) {
+      keep_pattern(T, address, mask, first);
+      T.passes = T.ideal = T.passes64 = T.ideal64 = T.passes128 = T.ideal128 = 0;
+      bank_passes(address, mask, bytes, load, T.passes, T.ideal);
+      if (bytes == 4) bank_passes(address, mask, 8, load, T.passes64, T.ideal64);
+      if (bytes <= 8) bank_passes(address, mask, 16, load, T.passes128, T.ideal128);
+      T.low = 0;
+      for (u32 m = mask; m; m &= m - 1) T.low |= (u32)address[__builtin_ctz(m)] - first;
     }
+    C.requests++;
+    C.passes += T.passes;
+    C.ideal += T.ideal;
+    C.passes64 += T.passes64;
+    C.ideal64 += T.ideal64;
+    C.passes128 += T.passes128;
+    C.ideal128 += T.ideal128;
+    C.address_bits |= T.low | first;  // all aligned exactly where the first is and all distances are
   }
   void count_global(i32 ins, const u64* address, u32 mask, u32 bytes) {
     if (!counting || !mask) return;
     Count& C = out.counts[ins];
     C.requests++;
+    Pattern& T = global_patterns[ins];
+    u64 first = address[__builtin_ctz(mask)];
+    if (T.low == (first & 31) && same_pattern(T, address, mask, (u32)first)) {
+      C.sectors += T.sectors;
+      C.ideal_sectors += ((u32)__builtin_popcount(mask) * bytes + 31) / 32;
+      return;
+    }
     u64 sectors[64];
     u32 n = 0, lanes = 0;
     u64 previous = ~0ull;
@@ -574,6 +615,9 @@ struct Machine {
         if (k == n && n < 64) sectors[n++] = s;
       }
     }
+    keep_pattern(T, address, mask, (u32)first);
+    T.low = first & 31;
+    T.sectors = n;
     C.sectors += n;
     C.ideal_sectors += (lanes * bytes + 31) / 32;
   }
@@ -732,6 +776,8 @@ struct Machine {
 
   void run_warp(Block& b, Warp& W, i64 budget);
   void memory(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+  template <bool LOAD, bool IN_SHARED>
+  void memory_words(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
   void atomic(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
   void async_copy(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
   void matrix_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
@@ -1365,7 +1411,51 @@ void Machine::convert(Warp& W, const Ins& I, u32 exec, const i32* o) {
   }
 }
 
+// Loads and stores of 32-bit words in a stated space: most of what a GEMM does.
+template <bool LOAD, bool IN_SHARED>
+void Machine::memory_words(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
+  u64 address[32];
+  addresses(W, I, o, exec, address);
+  const u32 vec = I.vec, bytes = 4 * vec;
+  u32* reg[8];
+  u32 nowhere[32], undefined[8] = {};
+  for (u32 k = 0; k < vec; k++) reg[k] = o[1 + k] == NO_OPERAND ? nowhere : at(W, o[1 + k]);
+  for (u32 m = exec; m; m &= m - 1) {
+    const int i = __builtin_ctz(m);
+    const u64 a = address[i];
+    u8* memory = nullptr;
+    if (IN_SHARED) {
+      if (shared_ok(b, W, i, a, bytes, ins)) {
+        const u32 off = (u32)a - SHARED_ORIGIN;
+        memory = b.smem.data() + off;
+        if (!LOAD) {
+          check_write(b, W, i, off, bytes, ins, READY);
+        } else if (__builtin_expect(check_read(b, W, i, off, bytes, ins), 0)) {
+          begin_taint(W, ins, a);
+          for (u32 k = 0; k < vec; k++)
+            if (!is_defined(b, off + 4 * k, 4)) undefined[k] |= 1u << i;
+        }
+      }
+    } else {
+      memory = global_at(b, W, i, a, bytes, ins, LOAD, !LOAD);
+    }
+    for (u32 k = 0; k < vec; k++) {
+      if (LOAD && memory) memcpy(reg[k] + i, memory + 4 * k, 4);
+      else if (LOAD) reg[k][i] = FULL;
+      else if (memory) memcpy(memory + 4 * k, reg[k] + i, 4);
+    }
+  }
+  if (LOAD && W.tainted)
+    for (u32 k = 0; k < vec; k++) set_taint(W, o[1 + k], undefined[k], exec);
+  if (IN_SHARED) count_shared(ins, address, exec, bytes, LOAD);
+  else count_global(ins, address, exec, bytes);
+}
+
 void Machine::memory(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
+  if (I.size == 4 && (I.space == SHARED || I.space == GLOBAL) && !(I.flags & DST_64) && !L.max_trace && !W.tainted) {
+    if (I.op == OP_ld) return I.space == SHARED ? memory_words<true, true>(b, W, I, ins, exec, o) : memory_words<true, false>(b, W, I, ins, exec, o);
+    return I.space == SHARED ? memory_words<false, true>(b, W, I, ins, exec, o) : memory_words<false, false>(b, W, I, ins, exec, o);
+  }
   u64 address[32];
   addresses(W, I, o, exec, address);
   const bool load = I.op == OP_ld;

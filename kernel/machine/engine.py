@@ -15,7 +15,7 @@ from kernel.errors import BuildError
 from kernel.machine.lower import ENGINE_SOURCE, INSTRUCTION, SPECIAL, opcodes
 from kernel.toolchain import find
 
-FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-ffp-contract=off")
+FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off")
 """No contraction and no fast-math: the engine's float arithmetic is the kernel's."""
 HOST_FLAGS = (*FLAGS, "-march=native", "-fPIC", "-shared", "-w")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel.contract import Argument, Launch
-from kernel.errors import MachineFault
+from kernel.errors import MachineFault, UnsupportedError
 from kernel.machine.engine import (
     COUNT,
     FAULT,
@@ -141,7 +142,7 @@ def run(
     found = [_describe(code, launch, everything, fault) for fault in faults]
     unsupported = next((fault for fault in found if fault.kind == "unsupported"), None)
     if unsupported is not None:
-        raise MachineFault(str(unsupported))
+        raise UnsupportedError(str(unsupported))
     report = Report(
         kernel=entry,
         faults=found,
@@ -343,8 +344,17 @@ def _where(buffers: list[Buffer], address: int) -> str:
 def _shared_name(code: Program, offset: int) -> str:
     for name, (start, size) in code.shared.items():
         if size and start <= offset < start + size and len(code.shared) > 1:
-            return f" ({name}+{offset - start})" if len(name) < 40 else ""
+            return f" ({_plain(name)}+{offset - start})"
     return ""
+
+
+def _plain(name: str) -> str:
+    """A variable's name without the mangling of the function it is local to."""
+    for found in re.finditer(r"E(\d+)(?=[A-Za-z_])", name):
+        last = name[found.end() :]
+        if len(last) == int(found[1]):
+            return last
+    return name
 
 
 # ---------------------------------------------------------------------- counters

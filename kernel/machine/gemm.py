@@ -27,6 +27,8 @@ class Outcome:
     c: Array
     reports: list[Report] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    address_c: int = 0
+    """Device address that C had."""
 
     @property
     def notes(self) -> list[str]:
@@ -121,7 +123,8 @@ def simulate(
         buffer.address += offset
     address = {buffer.name: buffer.address for buffer in buffers}
     pointers = Pointers(a=address["A"], b=address["B"], c=address["C"], workspace=address.get("workspace", 0))
-    outcome = Outcome(variant=steps.variant, c=np.empty((problem.m, problem.n), problem.dtype_out))
+    empty = np.empty((problem.m, problem.n), problem.dtype_out)
+    outcome = Outcome(variant=steps.variant, c=empty, address_c=pointers.c)
     for launch, values in zip(steps.launches, arguments(kernel, problem, pointers), strict=True):
         if launch.workspace_zeroed:
             cleared = next(buffer for buffer in buffers if buffer.name == "workspace")

@@ -175,7 +175,7 @@ def parse(text: str) -> Module:
             stop, next_line = _function(text, at, line, entry[1], module)
             at, line = stop, next_line
             continue
-        if text.startswith((".version", ".target", ".address_size", ".file", ".loc"), at):
+        if text.startswith((".version", ".target", ".address_size", ".file", ".loc ", ".loc\t"), at):
             found = _LINE.match(text, at)
             assert found is not None
             if found[0].startswith(".target"):
@@ -256,7 +256,7 @@ def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
         if first == ";":
             at += 1
             continue
-        if text.startswith(".loc", at):
+        if text.startswith((".loc ", ".loc\t"), at):
             found = _LINE.match(text, at, end)
             assert found is not None
             where = _LOC.match(found[0])

@@ -1,0 +1,100 @@
+"""Tables out of recorded experiments, and medians out of nvbench's report."""
+
+import json
+
+import pytest
+
+from compare import crosscheck, runs
+from compare.crosscheck import Agreement, medians
+from compare.experiments import EXPERIMENTS, RENDERERS, main, page_text, tables
+from kernel.errors import LaunchError
+
+FOUND = {
+    "run": {"gpu": {"name": "NVIDIA H200"}, "date": "2026-11-30T04:00:00"},
+    "self_tests": [{"name": "cublas_sgemm", "window": "burst", "ratio": 1.0002, "lo": 0.999, "hi": 1.001, "ok": True}],
+    "inputs": [
+        {"name": "cublas_fp16", "size": 8192, "window": "burst", "input": name, "tflops": rate, "clock_mhz": 1500.0,
+         "power_w": None}
+        for name, rate in (("uniform", 760.0), ("zeros", 860.0))
+    ],
+    "sag": [
+        {"name": "cublas_fp16", "size": 8192, "series": [
+            {"at_s": t / 10, "tflops": 760.0 - t, "clock_mhz": 1600.0 - 10 * t, "nvml_clock_mhz": None}
+            for t in range(30)
+        ]}
+    ],
+    "mixing": [
+        {"name": "cublas_fp16", "size": 8192, "solo_ratio": 1.14, "mixed_ratio": 1.02,
+         "solo_clocks_mhz": [1300.0, 1500.0], "mixed_clocks_mhz": [1400.0, None], "solo_power_w": [690.0, 640.0]}
+    ],
+    "caches": [{"way": "back to back", "time_us": 58.0}],
+    "timers": [{"size": 256, "way": "graph of 100 launches", "time_us": 2.345}],
+    "orders": [{"name": "v2", "time_us": {"forwards": 10.0, "backwards": 10.1}, "moved": 0.01}],
+}  # fmt: skip
+
+
+def test_every_experiment_has_a_table():
+    assert set(RENDERERS) == set(EXPERIMENTS) == set(tables(FOUND))
+    for lines in tables(FOUND).values():
+        assert len({line.count("|") for line in lines}) == 1
+
+
+def test_what_was_not_measured_is_a_dash():
+    made = tables(FOUND)
+    assert "860.0 (1500 MHz)" in made["inputs"][2]
+    assert "- (- MHz)" in made["inputs"][2]
+    assert "1400 / -" in made["mixing"][2]
+    assert made["sag"][-1].startswith("| cublas_fp16 | 2.9 | 731.0 | 1310 | - |")
+
+
+def test_the_page_names_gpu_and_date_and_says_what_is_missing():
+    page = "before\n<!-- caches:begin -->\nold\n<!-- caches:end -->\n<!-- sag:begin -->\n<!-- sag:end -->\nafter\n"
+    text = page_text(page, {**FOUND, "sag": []})
+    assert "| back to back | 58.0 |" in text
+    assert "(NVIDIA H200, 2026-11-30)" in text
+    assert "Not recorded yet." in text
+    assert "old" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert page_text(text, {**FOUND, "sag": []}) == text
+
+
+def test_the_page_that_ships_has_a_place_for_every_experiment():
+    text = (runs.repository() / "docs" / "method.md").read_text()
+    for name in EXPERIMENTS:
+        assert text.count(f"<!-- {name}:begin -->") == text.count(f"<!-- {name}:end -->") == 1
+
+
+def test_no_evidence_is_one_line(tmp_path, capsys):
+    assert main(["page", "--from", str(tmp_path / "none.json")]) == 2
+    assert "holds no evidence" in capsys.readouterr().err
+    assert main(["run", "--only", "nonsense"]) == 2
+
+
+def report(median="1.25e-3"):
+    summary = {"tag": crosscheck.MEDIAN_TAG, "data": [{"name": "value", "type": "float64", "value": median}]}
+    other = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": "9"}]}
+    return {
+        "benchmarks": [
+            {"name": "v2", "states": [{"summaries": [other, summary]}]},
+            {"name": "skipped", "states": [{"is_skipped": True, "summaries": None}]},
+        ]
+    }
+
+
+def test_medians_of_an_nvbench_report():
+    assert medians(json.loads(json.dumps(report())), ["v2"]) == {"v2": pytest.approx(1250.0)}
+    with pytest.raises(LaunchError, match="no median for skipped"):
+        medians(report(), ["v2", "skipped"])
+
+
+def test_agreement_is_two_percent():
+    assert Agreement("v2", 101.9, 100.0).ok
+    assert not Agreement("v2", 97.9, 100.0).ok
+    assert not Agreement("v2", float("nan"), 100.0).ok
+
+
+def test_a_missing_package_is_said_so(capsys):
+    if crosscheck.main(["--size", "64"]) != 3:
+        pytest.skip("cuda-bench or a GPU is here")
+    assert "compare.crosscheck:" in capsys.readouterr().err

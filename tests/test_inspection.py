@@ -1,0 +1,280 @@
+"""Inspection end to end: every kernel's main loop is found, counts are right, losses are flagged, files work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from compare.claims.record import PLAIN, plain_kernel
+from handwritten import catalog
+from kernel import build, inspection, mapping, toolchain
+from kernel.contract import Problem, Tile
+from kernel.errors import BuildError, MissingToolError, UsageError
+from kernel.inspection import inspect_file, inspect_kernel, side_by_side, summary
+from kernel.intensity import Roof
+
+pytestmark = pytest.mark.nvcc
+
+SIMT = [k.name for k in catalog.KERNELS if k.instruction == "ffma" and k.tile.THREAD_M * k.tile.THREAD_N > 1]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return {ahead: inspect_kernel(plain_kernel(ahead)) for ahead in (1, 4)}
+
+
+@pytest.fixture(scope="module")
+def found():
+    cache = {}
+
+    def of(name):
+        if name not in cache:
+            cache[name] = inspect_kernel(catalog.get(name))
+        return cache[name]
+
+    return of
+
+
+def test_the_chapters_kernel(plain):
+    one, four = plain[1], plain[4]
+    assert (one.resources.registers, four.resources.registers) == (96, 128)
+    assert one.static_smem == 16384
+    assert one.occupancy.blocks == four.occupancy.blocks == 2
+    assert one.loop.k_steps == 1
+    assert four.loop.k_steps == 4
+    assert one.loop.by_name["LDS"] == 8
+    assert one.loop.by_name["LDS.128"] == 2
+    assert four.loop.by_name["LDS.128"] == 4
+    assert "LDS" not in four.loop.by_name
+
+
+def test_counts_per_k_step_do_not_depend_on_unrolling(plain):
+    assert plain[1].loop.per_k_step["FFMA"] == plain[4].loop.per_k_step["FFMA"] == 64
+
+
+def test_multiply_adds_match_the_tile_rolled_or_not(plain):
+    for one in plain.values():
+        assert one.loop.counted == "executed"
+        assert one.loop.fma_found == one.loop.fma_expected == 128 * 128 * 16 / 256
+        assert one.loop.accumulators == 64
+        assert one.loop.warning == ""
+
+
+def test_conflicts_of_each_access(plain):
+    degrees = {(a.text.split()[0], a.degree, a.passes, a.ideal) for a in plain[1].shared if a.kind == "load"}
+    assert degrees == {("LDS", 8, 8.0, 1.0), ("LDS.128", 1, 4.0, 4.0)}
+    ahead = {(a.degree, a.passes, a.ideal) for a in plain[4].shared if a.kind == "load"}
+    assert ahead == {(4, 8.0, 2.0), (1, 4.0, 4.0)}
+
+
+def test_intensities_by_executed_loads(plain):
+    assert {i.level: round(i.value, 6) for i in plain[1].intensity} == {"global": 32.0, "shared": 2.0}
+
+
+def test_a_kernel_that_lost_half_its_multiply_adds_is_flagged(tmp_path):
+    text = PLAIN.source.read_text()
+    assert text.count("acc[THREAD_M][THREAD_N] = {}") == 1
+    # The slip of CASES 83: the accumulator array is half as long as the loops over it, so that the
+    # compiler drops what can only be undefined.
+    broken = text.replace("acc[THREAD_M][THREAD_N] = {}", "acc[THREAD_M / 2][THREAD_N] = {}")
+    broken = broken.replace("for (int i = 0; i < THREAD_M; ++i) {", "for (int i = 0; i < THREAD_M / 2; ++i) {")
+    broken = re.sub(
+        r"for \(int i = 0; i < THREAD_M; \+\+i\)\n#pragma unroll\n(\s+)for \(int j = 0; j < THREAD_N; \+\+j\) acc",
+        r"for (int i = 0; i < THREAD_M / 2; ++i)\n#pragma unroll\n\1for (int j = 0; j < THREAD_N; ++j) acc",
+        broken,
+    )
+    assert broken.count("THREAD_M / 2") == 3
+    source = tmp_path / "half.cu"
+    source.write_text(broken)
+
+    class Half(type(plain_kernel(1))):
+        def launches(self, problem):
+            (launch,) = super().launches(problem)
+            unit = build.Unit(name="half", arch="sm_90a", source=source)
+            return (type(launch)(unit=unit, entry=launch.entry, grid=launch.grid, block=launch.block),)
+
+    whole = plain_kernel(1)
+    half = Half(**{name: getattr(whole, name) for name in whole.__dataclass_fields__})
+    one = inspect_kernel(half)
+    assert one.loop.accumulators == 32
+    assert "FMA count 512 per thread and k tile, expected 1024" in one.loop.warning
+    assert "32 accumulators per thread, 64 expected" in one.loop.warning
+    assert "warning" in summary(one)
+
+
+@pytest.mark.parametrize("name", ["v2_block_tile", "v4_pad", "v4_swizzle", "v5_register_block", "v6_transposed_split"])
+def test_counters_of_the_ladder_are_predicted(found, name):
+    """The kernels themselves, by the addresses they execute, against Nsight Compute on an H200, per warp and k step."""
+    recorded = {
+        "v2_block_tile": (10, 72, 56),
+        "v4_pad": (10, 24, 8),
+        "v4_swizzle": (10, 16, 0),
+        "v5_register_block": (4, 24, 12),
+        "v6_transposed_split": (4, 12, 0),
+    }
+    loads = [a for a in found(name).shared if a.kind == "load"]
+    assert all(a.known for a in loads)
+    requests = sum(a.per_k_step for a in loads)
+    passes = sum(a.per_k_step * a.passes for a in loads)
+    conflicts = sum(a.per_k_step * a.conflicts for a in loads)
+    assert (requests, passes, conflicts) == recorded[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [k.name for k in catalog.KERNELS])
+def test_main_loop_is_found_in_every_hand_written_kernel(found, name):
+    one = found(name)
+    assert one.loop is not None, one.notes
+    assert one.loop.counted == "executed"
+    assert not one.loop.warning
+    assert 0 < one.loop.math_share < 1
+    if name in SIMT:
+        tile = catalog.get(name).tile
+        assert one.loop.per_k_step["FFMA"] == pytest.approx(tile.THREAD_M * tile.THREAD_N)
+    json.dumps(one.to_dict(), allow_nan=False)
+
+
+@pytest.mark.slow
+@pytest.mark.cppgen
+def test_main_loop_is_found_in_every_cutlass_kernel():
+    """One kernel of each distinct unit: variants that only differ at launch share their code."""
+    cutlass_catalog = pytest.importorskip("cutlass_ref.catalog")
+    pytest.importorskip("cutlass_cppgen")
+    failures, seen = {}, set()
+    for kernel in cutlass_catalog.KERNELS:
+        unit = kernel.units()[0]
+        if unit.name in seen or build.lookup(unit) is None:
+            continue
+        seen.add(unit.name)
+        one = inspect_kernel(kernel)
+        if one.loop is None or one.loop.warning or not one.loop.per_k_step:
+            failures[kernel.name] = one.loop.warning if one.loop else one.notes
+    assert not failures
+    if not seen:
+        pytest.skip("no CUTLASS kernel is built here; gemm-tracks compare builds them")
+
+
+def test_lane_maps_tell_contiguous_from_split_rows_and_layouts_of_a(found):
+    plain, split = found("v2_block_tile").lane_map, found("v6_transposed_split").lane_map
+    assert plain.groups(0, 0) == ((0, 8),)
+    assert [length for _, length in split.groups(0, 0)] == [4, 4]
+    assert split.groups(0, 0)[1][0] == 32
+    assert plain.a_layout.startswith("row-wise")
+    assert split.a_layout.startswith("transposed")
+    for lane_map in (plain, split):
+        owned = [cell for cells in lane_map.owns.values() for cell in cells]
+        assert len(owned) == len(set(owned)) == 64 * 32
+
+
+def test_two_side_by_side(plain):
+    lines = {line.what: line for line in side_by_side(plain[1], plain[4])}
+    assert (lines["registers"].left, lines["registers"].right) == ("96", "128")
+    assert lines["registers"].differs
+    assert not lines["architecture"].differs
+
+
+def test_json_has_everything_people_compare(plain):
+    record = json.loads(json.dumps(plain[1].to_dict(), allow_nan=False))
+    assert record["occupancy"]["percent"] == 25.0
+    assert record["loop"]["per_k_step"]["FFMA"] == 64
+    assert record["threads"] == 256
+    assert {entry["level"] for entry in record["intensity"]} == {"global", "shared"}
+
+
+def test_roofline_of_a_named_device():
+    one = inspect_kernel(plain_kernel(1), roof=Roof("NVIDIA H200", 66.9, 4.8))
+    assert one.attainable_tflops == pytest.approx(66.9)
+    assert one.roof.crossover == pytest.approx(13.94, abs=0.01)
+
+
+def test_an_empty_problem_has_nothing_to_inspect():
+    with pytest.raises(UsageError, match="nothing"):
+        inspect_kernel(plain_kernel(1), Problem(m=0, n=4, k=4))
+
+
+# --- files -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def built():
+    return build.artifact(PLAIN)
+
+
+def test_a_cubin_alone_gives_loop_occupancy_and_conflicts(built, tmp_path, plain):
+    cubin = tmp_path / "mine.cubin"
+    shutil.copyfile(built.cubin, cubin)
+    one = inspect_file(cubin, entry="plain_1", block=(16, 16, 1))
+    assert one.resources.registers == 96
+    assert one.static_smem == 16384
+    assert one.occupancy.blocks == 2
+    assert one.loop.per_k_step["FFMA"] == 64
+    loads = {(a.text.split()[0], a.passes) for a in one.shared if a.kind == "load" and a.known}
+    assert loads == {("LDS", 8.0), ("LDS.128", 4.0)}
+    assert one.arch == "sm_90a"
+
+
+def test_ptx_is_assembled_first_and_source_is_built_first(built, tmp_path):
+    ptx = tmp_path / "mine.ptx"
+    shutil.copyfile(built.ptx, ptx)
+    from_ptx = inspect_file(ptx, entry="plain_4")
+    from_source = inspect_file(PLAIN.source, entry="plain_4")
+    assert from_ptx.resources.registers == from_source.resources.registers == 128
+    assert from_ptx.opcodes == from_source.opcodes
+
+
+def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
+    with pytest.raises(UsageError, match=r"plain_1, plain_4|plain_4, plain_1"):
+        inspect_file(built.cubin)
+    with pytest.raises(UsageError, match="not a file"):
+        inspect_file(tmp_path / "none.cubin")
+    with pytest.raises(UsageError, match=r"\.cubin, \.ptx or \.cu"):
+        inspect_file(shutil.copyfile(built.ptx, tmp_path / "kernel.txt"))
+    fake = tmp_path / "ptx_in_disguise.cubin"
+    shutil.copyfile(built.ptx, fake)
+    with pytest.raises(BuildError):
+        inspect_file(fake)
+
+
+def test_without_a_disassembler_the_error_names_tool_and_package(monkeypatch, plain):
+    def nowhere(name):
+        return iter(())
+
+    monkeypatch.setattr(toolchain, "candidates", nowhere)
+    toolchain.find.cache_clear()
+    try:
+        with pytest.raises(MissingToolError, match="nvidia-cuda-nvdisasm"):
+            inspect_kernel(plain_kernel(1))
+    finally:
+        monkeypatch.undo()
+        toolchain.find.cache_clear()
+
+
+def test_inspection_is_quick_once_built():
+    import time
+
+    inspect_kernel(catalog.get("v6_transposed_split"))
+    began = time.monotonic()
+    inspect_kernel(catalog.get("v6_transposed_split"))
+    assert time.monotonic() - began < 5
+
+
+def test_svg_of_two_maps_is_well_formed(found):
+    import xml.etree.ElementTree as ElementTree
+
+    maps = [found(name).lane_map for name in ("v2_block_tile", "v6_transposed_split")]
+    root = ElementTree.fromstring(mapping.svg(maps))
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert {"v2_block_tile", "v6_transposed_split"} <= set(texts)
+    assert any("row-wise" in (text or "") for text in texts)
+    assert any("transposed" in (text or "") for text in texts)
+    rectangles = [element for element in root.iter() if element.tag.endswith("rect")]
+    assert len(rectangles) > 2 * 64 * 32
+
+
+def test_tile_of_the_default_problem_matches_the_kernel():
+    problem = inspection.problem_for(plain_kernel(1))
+    assert (problem.m, problem.n, problem.k % 16) == (128, 128, 0)
+    assert Tile(BLOCK_M=128).items() == (("BLOCK_M", 128),)

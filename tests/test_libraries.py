@@ -1,0 +1,173 @@
+"""What is handed to cuBLAS, run by a NumPy stand-in that reads the same arguments as a column-major BLAS."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from compare import cublas
+from compare.check import check_shape
+from compare.libraries import LIBRARIES, CublasContender, _torch_cuda
+from compare.shapes import parse
+from kernel.errors import LaunchError, MissingToolError
+
+CUBLAS = [c for c in LIBRARIES if isinstance(c, CublasContender)]
+SHAPES = (
+    "128x96x64,7x5x3,1,1x9x7,9x1x7,35x79x19@alpha=0.5@beta=3,"
+    "35x79x19@alpha=-2@beta=1@pad_a=2@pad_b=1@pad_c=3,33x18x20@align_a=4@align_b=4@align_c=4,130x128x33@input=nan"
+)
+
+
+def matrix(address, kind, rows, columns, pitch):
+    """The column-major rows x columns matrix at an address, as cuBLAS sees it."""
+    dtype = {0: np.float32, 2: np.float16}[kind]
+    count = (columns - 1) * pitch + rows
+    flat = np.ctypeslib.as_array((ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(address)).view(
+        dtype
+    )
+    steps = (flat.itemsize, pitch * flat.itemsize)
+    return np.lib.stride_tricks.as_strided(flat, (rows, columns), steps)
+
+
+class ColumnMajorBlas:
+    """Interprets the calls that :mod:`compare.libraries` makes."""
+
+    def __init__(self):
+        self.value = "handle"
+        self.bound = []
+        self.computes = []
+
+    def bind(self, stream, math_mode):
+        self.bound.append((stream, math_mode))
+
+    def call(self, name, handle, *values):
+        assert handle == "handle"
+        assert len(values) + 1 == len(cublas.SIGNATURES[name])
+        if name == "cublasSgemm_v2":
+            trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = values
+            kind_a = kind_b = kind_c = 0
+        else:
+            trans_a, trans_b, m, n, k, alpha, a, kind_a, lda, b, kind_b, ldb, beta, c, kind_c, ldc, compute, algo = (
+                values
+            )
+            self.computes.append((compute, algo))
+        alpha, beta = np.float32(alpha._obj.value), np.float32(beta._obj.value)
+        assert lda >= (k if trans_a else m)
+        assert ldb >= (n if trans_b else k)
+        assert ldc >= m
+        left = matrix(a, kind_a, k, m, lda).T if trans_a else matrix(a, kind_a, m, k, lda)
+        right = matrix(b, kind_b, n, k, ldb).T if trans_b else matrix(b, kind_b, k, n, ldb)
+        out = matrix(c, kind_c, m, n, ldc)
+        with np.errstate(all="ignore"):
+            value = alpha * (left.astype(np.float32) @ right.astype(np.float32))
+            out[...] = value + beta * out.astype(np.float32) if beta else value
+
+
+class HostExecutor:
+    name = "gpu"
+    xp = np
+
+    def refuses(self, contender):
+        return None
+
+    def run(self, contender, problem, buffers):
+        contender.bind(problem, buffers.pointers, 5)(5)
+        return ""
+
+
+@pytest.fixture
+def blas(monkeypatch):
+    stand_in = ColumnMajorBlas()
+    monkeypatch.setattr(cublas, "handle", lambda: stand_in)
+    monkeypatch.setattr(cublas, "call", stand_in.call)
+    return stand_in
+
+
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("contender", CUBLAS, ids=lambda c: c.name)
+def test_row_major_c_comes_out_of_a_column_major_blas(contender, layout, blas):
+    for shape in parse(SHAPES):
+        verdict = check_shape(contender, shape.replace(layout=layout), HostExecutor())
+        assert verdict.ok, verdict
+    assert {stream for stream, _ in blas.bound} == {5}
+
+
+def test_precision_is_what_each_name_says(blas):
+    for contender in CUBLAS:
+        blas.bound.clear()
+        blas.computes.clear()
+        check_shape(contender, parse("4")[0], HostExecutor())
+        math_mode = cublas.NO_REDUCED_PRECISION_REDUCTION if contender.dtype_in == "float16" else cublas.DEFAULT_MATH
+        assert {mode for _, mode in blas.bound} == {math_mode}
+        compute = {"cublas_tf32": cublas.COMPUTE_32F_FAST_TF32}.get(contender.name, cublas.COMPUTE_32F)
+        assert set(blas.computes) == (set() if contender.name == "cublas_sgemm" else {(compute, -1)})
+
+
+def test_a_status_becomes_words(monkeypatch):
+    class Library:
+        cublasSetMathMode = staticmethod(lambda *values: values[0])
+
+    monkeypatch.setattr(cublas, "library", lambda: (Library, "libcublas.so"))
+    cublas.call("cublasSetMathMode", 0)
+    with pytest.raises(LaunchError, match="CUBLAS_STATUS_NOT_SUPPORTED"):
+        cublas.call("cublasSetMathMode", 15)
+    with pytest.raises(LaunchError, match="status 99"):
+        cublas.call("cublasSetMathMode", 99)
+
+
+def test_files_are_looked_for_where_they_can_be(monkeypatch, tmp_path):
+    (tmp_path / "lib64").mkdir()
+    library = tmp_path / "lib64" / "libcublas.so.13"
+    library.touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert library in list(cublas.library_files())
+
+
+def test_missing_cublas_is_a_typed_error(monkeypatch):
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+
+    def absent(name):
+        raise RuntimeError(f"no {name}")
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", absent)
+    monkeypatch.setattr(cublas, "library_files", lambda: iter(()))
+    with pytest.raises(MissingToolError, match="no cublas"):
+        cublas.library.__wrapped__()
+
+
+def test_torch_without_cuda_is_told_apart_without_importing_it(monkeypatch, tmp_path):
+    class Spec:
+        origin = str(tmp_path / "__init__.py")
+
+    monkeypatch.setattr("compare.libraries.importlib.util.find_spec", lambda name: Spec)
+    for text, expected in (
+        ("cuda: Optional[str] = None\n", False),
+        ("cuda: Optional[str] = '13.0'\n", True),
+        ("", False),
+    ):
+        (tmp_path / "version.py").write_text(f"__version__ = '2.11.0'\n{text}hip = None\n")
+        assert _torch_cuda.__wrapped__() is expected
+    (tmp_path / "version.py").unlink()
+    assert _torch_cuda.__wrapped__() is False
+    monkeypatch.setattr("compare.libraries.importlib.util.find_spec", lambda name: None)
+    assert _torch_cuda.__wrapped__() is False
+
+
+@pytest.mark.torch
+def test_torch_switches_are_put_back_even_after_an_error():
+    import torch
+
+    from compare.libraries import _precision
+
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction
+
+    def failing():
+        with _precision(True):
+            assert matmul.fp32_precision == "tf32"
+            assert matmul.allow_fp16_reduced_precision_reduction is False
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        failing()
+    assert (matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction) == before

@@ -1,0 +1,106 @@
+"""Reading nvdisasm text: instructions, loops, classes, accumulator chains."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel import sass
+from kernel.errors import UsageError
+
+LISTING = """
+//--------------------- .text.sample             --------------------------
+sample:
+.text.sample:
+        /*0000*/                   S2R R0, SR_TID.X ;
+        /*0010*/                   LDC R8, c[0x0][0x230] ;
+.L_x_2:
+        /*0020*/                   LDG.E R4, desc[UR4][R2.64+0x10] ;
+        /*0030*/                   STS [R0+UR4], R4 ;
+        /*0040*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+.L_x_1:
+        /*0050*/              @!PT LDS RZ, [RZ] ;
+        /*0060*/                   LDS.128 R12, [R6+-0x10] ;
+        /*0070*/                   FFMA R20, R12.reuse, R13, R20 ;
+        /*0080*/                   FFMA R21, R12, R14, R21 ;
+        /*0090*/                   FFMA R22, R15, R13, R20 ;
+        /*00a0*/                   IADD3 R7, R7, 0x1, RZ ;
+        /*00b0*/                   ISETP.NE.AND P0, PT, R7, 0x10, PT ;
+        /*00c0*/               @P0 BRA `(.L_x_1) ;
+        /*00d0*/                   ISETP.GE.AND P1, PT, R9, R8, PT ;
+        /*00e0*/              @!P1 BRA `(.L_x_2) ;
+.L_x_3:
+        /*00f0*/                   STG.E desc[UR4][R2.64], R20 ;
+        /*0100*/               @P2 BRA `(.L_x_3) ;
+        /*0110*/                   EXIT ;
+.L_x_4:
+        /*0120*/                   BRA `(.L_x_4);
+        /*0130*/                   NOP;
+"""
+
+
+@pytest.fixture
+def listing():
+    return sass.parse(LISTING)
+
+
+def test_instructions_are_taken_apart(listing):
+    load = listing.instructions[2]
+    assert (load.name, load.kind, load.width) == ("LDG.E", "LDG", 4)
+    assert load.operands == ("R4", "desc[UR4][R2.64+0x10]")
+    wide = listing.instructions[6]
+    assert (wide.name, wide.kind, wide.width) == ("LDS.128", "LDS", 16)
+    branch = listing.instructions[12]
+    assert (branch.predicate, branch.label, listing.target(branch)) == ("P0", ".L_x_1", 0x50)
+    assert branch.text == "@P0 BRA `(.L_x_1)"
+
+
+def test_what_is_never_executed_only_fills_slots(listing):
+    assert listing.instructions[5].kind == "control"
+
+
+def test_loops_and_the_main_one(listing):
+    assert [loop.header for loop in listing.loops] == [0x20, 0x50, 0xF0, 0x120] or len(listing.loops) == 3
+    assert listing.inner_loop.header == 0x50
+    assert listing.inner_loop.back_edges == (0xC0,)
+    assert listing.k_loop.header == 0x20
+    assert listing.counts(listing.inner_loop.addresses)["FFMA"] == 3
+
+
+def test_an_epilogue_loop_around_the_k_loop_is_not_the_k_loop():
+    text = LISTING.replace("@P2 BRA `(.L_x_3)", "@P2 BRA `(.L_x_2)")
+    assert sass.parse(text).k_loop.header == 0x50 or sass.parse(text).k_loop.back_edges == (0xE0,)
+
+
+def test_accumulator_chains_count_elements_not_registers(listing):
+    # R20, then R22 from R20, are one chain; R21 is another.
+    assert sass.accumulators(listing.within(listing.inner_loop)) == 2
+
+
+def test_register_reads_know_of_reuse(listing):
+    body = listing.within(listing.inner_loop)
+    # 3 + 2 (R12 kept in its slot) + 3 reads over three FFMAs.
+    assert sass.register_reads_per_ffma(body) == pytest.approx(8 / 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "macs"),
+    [
+        ("FFMA R0, R1, R2, R0", "FFMA", 32),
+        ("HMMA.16816.F32 R4, R8, R12, R4", "HMMA", 2048),
+        ("HMMA.1688.F32.TF32 R4, R8, R12, R4", "HMMA", 1024),
+        ("HGMMA.64x256x16.F32 R24, gdesc[UR4], R24, gsb0", "HGMMA", 64 * 256 * 16),
+        ("UTMALDG.2D [UR8], [UR4], desc[UR6]", "TMA", 0),
+        ("LDGSTS.E.BYPASS.128 [R1], desc[UR4][R2.64]", "LDGSTS", 0),
+        ("WARPGROUP.DEPBAR.LE gsb0, 0x0", "barrier", 0),
+        ("IMAD.WIDE R2, R3, 0x4, R4", "integer", 0),
+        ("BRA `(.L_x_0)", "control", 0),
+    ],
+)
+def test_classes(name, kind, macs):
+    instruction = sass.parse(f"        /*0000*/                   {name} ;").instructions[0]
+    assert (instruction.kind, instruction.macs) == (kind, macs)
+
+
+def test_ptx_is_not_taken_for_sass():
+    with pytest.raises(UsageError, match="PTX"):
+        sass.parse(".version 8.0\n.target sm_90a\n.visible .entry k() { ret; }")

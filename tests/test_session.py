@@ -1,0 +1,122 @@
+"""Sessions on a GPU machine, with commands of our own in the place of GPU work; and what make and CI do."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from compare import bootstrap, runs, session
+from kernel.errors import UsageError
+from tests.rows_for_reports import full_run
+
+ROOT = runs.repository()
+
+
+def step(code, **more):
+    return session.Step("step", (sys.executable, "-u", "-c", code), 1.0, more)
+
+
+def test_a_step_is_logged_and_its_last_line_and_status_are_kept(capsys):
+    log = []
+    outcome = session.run_step(step("print('one'); print('two'); raise SystemExit(3)"), 60, log.append)
+    assert (outcome.status, outcome.last_line) == (3, "two")
+    assert "one\n" in log
+    assert "two" in capsys.readouterr().out
+
+
+def test_a_step_beyond_its_limit_is_interrupted_and_keeps_what_it_prints_then(capsys):
+    code = """
+import time
+try:
+    print("begun")
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("kept what was finished")
+"""
+    began = time.monotonic()
+    outcome = session.run_step(step(code), 1.0, lambda text: None)
+    assert time.monotonic() - began < 30
+    assert outcome.last_line == "interrupted at its limit; kept what was finished"
+
+
+def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys):
+    code = "import os; print(os.environ['GEMM_TRACKS_RESULTS'], os.environ['PYTHONPATH'])"
+    outcome = session.run_step(step(code, GEMM_TRACKS_RESULTS=str(tmp_path)), 60, lambda text: None)
+    assert outcome.last_line == f"{tmp_path} {ROOT}"
+
+
+def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
+    with pytest.raises(UsageError, match="recrod"):
+        session.steps(["recrod"], tmp_path)
+    names = ["doctor", "tests", "sanitize", "compare", "evidence", "experiments", "record"]
+    found = session.steps(names, tmp_path)
+    assert [s.name for s in found] == names
+    for module in {s.command[s.command.index("-m") + 1] for s in found}:
+        assert importlib.util.find_spec(module), module
+    lines = session.table([session.Outcome("tests", 0, 12.3, "5 passed")])
+    assert len(lines) == 2
+    assert "5 passed" in lines[1]
+
+
+def test_a_run_made_elsewhere_is_adopted_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(tmp_path / "results"))
+    gpu = {"name": "NVIDIA H200", "slug": "nvidia-h200"}
+    writer = runs.RunWriter(tmp_path / "carried", {"gpu": gpu, "date": "2031-02-03", "revision": "r"})
+    writer.add("a", full_run())
+    writer.finish(complete=True)
+    assert session.main(["adopt", str(tmp_path / "carried")]) == 0
+    assert (tmp_path / "results" / "nvidia-h200" / "latest" / "rows.csv").is_file()
+    assert session.main(["adopt", str(tmp_path / "carried")]) == 2
+
+
+def test_a_tree_without_history_takes_its_revision_from_the_bundle(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_REVISION", raising=False)
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(tmp_path))
+    monkeypatch.setattr(runs, "repository", lambda: tmp_path)
+    assert runs.revision() == "unknown"
+    (tmp_path / runs.REVISION_FILE).write_text("0123456789\n")
+    assert runs.revision() == "0123456789"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_alone_lists_every_target():
+    listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()) - {"help"}
+    assert {
+        "setup",
+        "compare",
+        "test",
+        "test-slow",
+        "lint",
+        "gpu-session",
+        "sass",
+        "ncu",
+        "sanitize",
+        "clean",
+    } <= targets
+    for target in targets:
+        assert re.search(rf"make {target} +\S", listed), target
+
+
+def test_every_recipe_of_the_makefile_only_calls_a_program():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("\t") and "awk" not in line:
+            assert not re.search(r"\b(if|for|while|case)\b|&&|;", line), line
+
+
+def test_setup_refuses_a_python_that_is_too_old(tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap.sys, "version_info", (3, 9, 1, "final", 0))
+    assert "3.10 to 3.13" in bootstrap.make(tmp_path / "venv")
+    assert not (tmp_path / "venv").exists()
+
+
+def test_ci_runs_lint_and_both_kinds_of_tests():
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for target in ("make setup", "make lint", "make test ", "make test-slow "):
+        assert target in text
