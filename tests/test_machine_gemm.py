@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from handwritten.catalog import KERNELS, get
-from handwritten.tensor_catalog import get as get_tensor
+from handwritten.catalog import LADDER, get
 from kernel.contract import Kernel, Launch, Problem, Unit
 from kernel.errors import MachineFault, RejectedError, ShapeError
 from kernel.machine import run_kernel, simulate
@@ -61,7 +60,7 @@ def bits(values):
 
 
 @pytest.mark.parametrize("special", [False, True], ids=["random", "special"])
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", LADDER, ids=lambda kernel: kernel.name)
 def test_ladder_is_ordered_fmas_to_the_bit(kernel, special):
     problem = Problem(m=67, n=130, k=35)
     a, b, c = numbers(problem, special=special)
@@ -181,7 +180,7 @@ def test_reads_between_rows_are_out_of_bounds():
 
 @pytest.mark.parametrize("name", ["v2_block_tile", "v6_transposed_split", "h0_mma_sync"])
 def test_map_of_lanes_from_executed_addresses(name):
-    kernel = get_tensor(name) if name.startswith("h0") else get(name)
+    kernel = get(name)
     found = mapping(kernel)
     cells = [cell for owned in found.owns.values() for cell in owned]
     tile = kernel.tile
@@ -200,7 +199,7 @@ def test_map_of_lanes_from_executed_addresses(name):
         assert found.a_layout.startswith("transposed")
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", LADDER, ids=lambda kernel: kernel.name)
 def test_no_races_and_nothing_that_ptxas_may_fuse(kernel):
     """A product and a sum without a rounding would be listed in the notes."""
     outcome = races(kernel)
@@ -228,7 +227,7 @@ def test_512_takes_less_than_a_minute():
 
 
 def test_half_precision_tensor_core_kernel():
-    kernel = get_tensor("h0_mma_sync")
+    kernel = get("h0_mma_sync")
     problem = Problem(m=256, n=256, k=96, dtype_in="float16", dtype_out=kernel.dtype_out, layout=kernel.layouts[0])
     generator = np.random.default_rng(4)
     a, b = (generator.integers(-3, 4, shape).astype(np.float16) for shape in ((256, 96), (96, 256)))
