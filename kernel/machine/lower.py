@@ -236,8 +236,8 @@ class Lowering:
         self.unsupported: dict[int, str] = {}
         self.narrowest = 4
         self.out: list[Lowered] = []
-        self._lay_out_variables()
         self._register_types: dict[str, int] = {}
+        self._lay_out_variables()
 
     # ------------------------------------------------------------------ variables
     def _lay_out_variables(self) -> None:
@@ -408,7 +408,7 @@ class Lowering:
         return space, address + (int(match[2], 0) if match[2] else 0)
 
     def address(self, text: str, out: Lowered) -> tuple[int, int]:
-        """(operand, offset) of ``[register+offset]`` or ``[symbol+offset]``."""
+        """(operand, offset) of ``[register+offset]`` or ``[symbol+offset]``; notes a 64-bit register in the flags."""
         inside = text.strip()
         if not inside.startswith("["):
             raise _Unsupported(f"address {text}")
@@ -765,11 +765,6 @@ def _cvta(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.operands = [target, source, low.constant(window, kind in WIDE)]
 
 
-@_handles("isspacep")
-def _isspacep(low: Lowering, statement: Statement, out: Lowered) -> None:
-    raise _Unsupported("")
-
-
 @_handles("add", "sub")
 def _add(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
@@ -808,12 +803,10 @@ def _carry(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.operands = _all(low, statement, kind)
 
 
-@_handles("mul", "mul24")
+@_handles("mul")
 def _mul(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
     words = statement.opcode
-    if words[0] == "mul24":
-        raise _Unsupported("")
     if kind in (F32, F64):
         _float_flags(statement, out)
         out.op, out.operands = f"mul_{SIGNED_SUFFIX[kind]}", _all(low, statement, kind)
@@ -1057,11 +1050,6 @@ def _setp(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.operands = [p, q, x, y, c]
 
 
-@_handles("set")
-def _set(low: Lowering, statement: Statement, out: Lowered) -> None:
-    raise _Unsupported("")
-
-
 @_handles("selp")
 def _selp(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
@@ -1244,7 +1232,7 @@ def _mma(low: Lowering, statement: Statement, out: Lowered) -> None:
     if (shape, types[1]) not in known or "sp" in words or "row" not in words or "col" not in words:
         raise _Unsupported("")
     out.op, out.ty, out.vec = "mma", TYPES[types[1]], int(shape.split("k")[1])
-    out.operands = [slot for text in statement.operands for slot in low.vector(text, F32 if text is None else U32)]
+    out.operands = [slot for text in statement.operands for slot in low.vector(text, U32)]
 
 
 @_handles("bar", "barrier")
