@@ -144,9 +144,7 @@ class Recipe:
     def _objection_simt(self, named: str) -> str | None:
         m, n, k = self.block
         if k not in (4, 8, 16):
-            return (
-                f"{named}: k extent {k}; 4, 8 or 16 is needed (the padding of A and B in shared memory fits no other)"
-            )
+            return f"{named}: k extent {k}; 4, 8 or 16 is needed (shared memory is padded for those)"
         for extent, lanes, axis in zip(self.warp_tile[:2], SIMT_LANES, "mn", strict=True):
             if extent % (lanes * 4) and extent // lanes not in (1, 2):
                 return (

@@ -16,8 +16,9 @@ from kernel.machine.gemm import run_kernel
 
 pytestmark = [pytest.mark.cppgen, pytest.mark.nvcc, pytest.mark.slow]
 
-CHECKS = Checks(initialised=False)
-"""Rows beyond m and columns beyond n of a tile are never filled; the products they give are never stored."""
+MMA_CHECKS = Checks(initialised=False)
+"""Rows beyond m of a tile stay unfilled from the second stage on. The machine follows what was never written
+through mma.sync by whole instructions, not by rows, so it would object to the rows that are stored too."""
 
 KINDS = [
     *(kernel.name for kernel in KERNELS if kernel.in_default_set and kernel.instruction != "wgmma"),
@@ -50,14 +51,15 @@ def test_integers_come_out_to_the_bit(name):
     b = rng.integers(-3, 4, (k, n)).astype(kernel.dtype_in)
     c = rng.integers(-3, 4, (m, n)).astype(kernel.dtype_out)
     expected = 2 * (a.astype(np.int64) @ b.astype(np.int64)) - c.astype(np.int64)
-    assert np.array_equal(run_kernel(kernel, problem, a, b, c, checks=CHECKS), expected)
+    checks = MMA_CHECKS if kernel.instruction == "mma_sync" else None
+    assert np.array_equal(run_kernel(kernel, problem, a, b, c, checks=checks), expected)
 
 
 def test_three_pass_tf32_keeps_what_one_pass_rounds_away():
     kernel = get("cutlass_tf32x3_sm80_128x128x32_3stages_multistage_s1_rr")
     a, identity = np.full((128, 128), 1024.5, np.float32), np.eye(128, dtype=np.float32)
     problem = Problem(m=128, n=128, k=128)
-    assert np.array_equal(run_kernel(kernel, problem, a, identity, checks=CHECKS), a)
+    assert np.array_equal(run_kernel(kernel, problem, a, identity), a)
 
 
 def test_fp16_operands_are_accumulated_in_fp32():
@@ -66,5 +68,5 @@ def test_fp16_operands_are_accumulated_in_fp32():
     a[0, 0], a[0, 16 : 16 * 64 : 16] = 2048, 1
     b = np.ones((1024, 128), np.float16)
     problem = Problem(m=8, n=128, k=1024, dtype_in="float16", dtype_out="float16")
-    out = run_kernel(kernel, problem, a, b, checks=CHECKS)
+    out = run_kernel(kernel, problem, a, b, checks=MMA_CHECKS)
     assert (out[0] == np.float16(2111)).all()
