@@ -8,7 +8,6 @@ import json
 import pytest
 
 from compare import claims, rows
-from compare.cli import main
 from compare.claims import arithmetic, machine_code, measured
 from compare.claims.record import (
     CONDITION,
@@ -22,6 +21,7 @@ from compare.claims.record import (
     Recorded,
     Unavailable,
 )
+from compare.cli import main
 from kernel.errors import CatalogError
 
 SIZE = measured.SIZE
