@@ -177,7 +177,7 @@ def inspect(
     ] = False,
     gpu: Annotated[str, typer.Option("--gpu", help="Device of the roofline, by the name its driver reports.")] = "",
     svg: Annotated[
-        Optional[Path],  # noqa: UP045 - as above
+        Path | None,
         typer.Option("--svg", help="Also draw the lane maps, side by side, into this file."),
     ] = None,
     as_json: AsJson = False,
