@@ -343,8 +343,9 @@ class _Block:
             out = widen(c)
             if bound == 0.0:
                 rounded = value.astype(dtype).astype("float64")
-                # CuPy's rounding to float32 flushes denormals; exact results (is_exact) among them need none.
-                value = xp.where(abs(value) < 2.0**-126, value, rounded) if dtype == "float32" else rounded
+                if dtype == "float32":  # CuPy's rounding flushes denormals
+                    rounded = xp.where(abs(value) < 2.0**-126, xp.rint(value * 2.0**149) * 2.0**-149, rounded)
+                value = rounded
                 allowed = xp.zeros_like(value)
             else:
                 relative, absolute = HALF_STEP[dtype]
