@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kernel.errors import GemmTracksError
 
 if TYPE_CHECKING:
+    from compare.contenders import Contender
     from compare.doctor import Diagnosis
 
 app = typer.Typer(
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 
 Kernels = Annotated[
-    Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time on Python 3.10
+    list[str] | None,
     typer.Option("--kernels", "-k", help="Names or globs, comma-separated or repeated, such as 'v*,cublas_*'."),
 ]
 Shapes = Annotated[
@@ -76,7 +77,7 @@ def list_(
     typer.echo(f"{len(lines)} contenders")
 
 
-def describe(contender: Any) -> dict[str, Any]:
+def describe(contender: Contender) -> dict[str, Any]:
     """A contender's catalog entry as JSON holds it."""
     return {
         "name": contender.name,
@@ -130,7 +131,7 @@ def compare_(
     kernels: Kernels = None,
     shapes: Shapes = "",
     out_folder: Annotated[
-        Optional[Path],  # noqa: UP045 - as above
+        Path | None,
         typer.Option("--out", "-o", help="Keep the run in this folder; a run that was interrupted there goes on."),
     ] = None,
     record: Annotated[
@@ -211,7 +212,7 @@ def peaks(
 
 @app.command()
 def claims(
-    ids: Annotated[Optional[list[str]], typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,  # noqa: UP045
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,
     write_docs: Annotated[bool, typer.Option("--write-docs", help="Also rewrite docs/claims.md.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Make these verdicts what is expected to hold.")] = False,
     as_json: AsJson = False,
@@ -268,7 +269,7 @@ def plot(
     what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
     form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
     out_file: Annotated[
-        Optional[Path],  # noqa: UP045 - as above
+        Path | None,
         typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
     ] = None,
 ) -> None:

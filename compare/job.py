@@ -178,7 +178,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
     complete = measure(request, chosen, built, writer, GpuSite())
     rows = without_impossible(with_sgemm_ratio(writer.rows))
-    writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
+    writer.provenance |= {CEILINGS: writer.samples_of(CEILINGS), "cublas_kernels": cublas_kernels(rows)}
     writer.finish(complete=complete, rows=rows)
     if as_json:
         print_json(
@@ -193,6 +193,15 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     if request.record and out is None:
         runs.make_latest(folder)
     return any(row["ok"] is False for row in rows)
+
+
+def cublas_kernels(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What cuBLAS ran, by shape, layout and contender: its own choice, which a later version may make differently."""
+    return {
+        f"{report.shape_of(row)} {row['layout']} {row['name']}": str(row["kernel_name"])
+        for row in rows
+        if row["family"] == "cublas" and row["kernel_name"]
+    }
 
 
 def require_some(chosen: Sequence[Contender]) -> None:

@@ -243,7 +243,8 @@ def _inspection(
     notes: list[str],
 ) -> Inspection:
     resources = built.resources[launch.entry]
-    bank = lanes.constant_bank(built.arch, launch.block, launch.grid, packed)
+    alignments = lanes.parameter_alignments(built.ptx.read_text(encoding="utf-8"), launch.entry) if packed else ()
+    bank = lanes.constant_bank(built.arch, launch.block, launch.grid, packed, alignments)
     run = lanes.Block(listing, built.arch, launch.block, bank).execute()
     if not run.finished:
         notes.append("the block was not executed to its end; counts cover what ran")

@@ -104,7 +104,8 @@ def test_default_alias_and_unknown_names():
         ({"threadblock_shape": [128, 128, 8], "warp_count": [8, 8, 1]}, ["2048 threads"]),
         ({"threadblock_shape": [128, 128, 8], "warp_count": [2, 2, 2]}, ["warps along k"]),
         ({"threadblock_shape": [128, 128, 7]}, ["k extent 7"]),
-        ({"threadblock_shape": [128, 128, 64], "stages": 16}, ["shared memory"]),
+        ({"threadblock_shape": [64, 64, 32]}, ["k extent 32", "4, 8 or 16"]),
+        ({"threadblock_shape": [128, 128, 16], "stages": 16}, ["shared memory"]),
         ({"stages": 2}, ["3 to 16"]),
         ({"stages": 2.5}, ["integers"]),
         ({"threadblock_shape": [128, 128]}, ["3 integers"]),
@@ -169,7 +170,9 @@ def fp16(m, n, k, **fields):
 def test_simt_refuses_no_shape_pitch_or_alignment(shape):
     m, n, k = shape
     assert SIMT.rejects(Problem(m=m, n=n, k=k)) is None
-    assert SIMT.rejects(Problem(m=m, n=n, k=k, lda=k + 3, ldb=n + 1, ldc=n + 5, align_a=4, align_b=4, align_c=4)) is None
+    assert (
+        SIMT.rejects(Problem(m=m, n=n, k=k, lda=k + 3, ldb=n + 1, ldc=n + 5, align_a=4, align_b=4, align_c=4)) is None
+    )
 
 
 @pytest.mark.parametrize("kernel", [FP16, FP16_SM80], ids=["sm90", "sm80"])

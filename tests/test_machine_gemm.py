@@ -88,7 +88,8 @@ def test_pitches_and_bases_are_honoured():
     wide = np.full((37, 40), np.nan, np.float32)
     wide[:, 3:22] = a
     outcome = simulate(get("v3_double_buffer"), problem, wide[:, 3:22], b)
-    assert outcome.variant == "vec1" and outcome.faults == []
+    assert outcome.variant == "vec1"
+    assert outcome.faults == []
     np.testing.assert_allclose(outcome.c, a.astype(np.float64) @ b, atol=1e-5)
 
 
@@ -97,10 +98,14 @@ def test_layouts_and_scale_only():
     c = np.arange(600, dtype=np.float32).reshape(20, 30)
     nothing = np.zeros((20, 0), np.float32), np.zeros((0, 30), np.float32)
     outcome = simulate(get("v2_block_tile"), problem, *nothing, c)
-    assert outcome.variant == "scale_only" and outcome.faults == []
+    assert outcome.variant == "scale_only"
+    assert outcome.faults == []
     np.testing.assert_array_equal(outcome.c, 2 * c)
-    empty = simulate(get("v2_block_tile"), Problem(m=0, n=30, k=5), np.zeros((0, 5), np.float32), np.zeros((5, 30), np.float32))
-    assert empty.c.shape == (0, 30) and empty.reports == []
+    empty = simulate(
+        get("v2_block_tile"), Problem(m=0, n=30, k=5), np.zeros((0, 5), np.float32), np.zeros((5, 30), np.float32)
+    )
+    assert empty.c.shape == (0, 30)
+    assert empty.reports == []
 
 
 def test_wrong_shapes_and_rejected_problems_are_typed_errors():
@@ -142,7 +147,9 @@ def test_floored_grid_is_output_never_written():
     problem = Problem(m=130, n=64, k=16)
     floored = Altered(get("v2_block_tile"), lambda launch: dataclasses.replace(launch, grid=(1, 1, 1)))
     a, b, _ = numbers(problem)
-    with pytest.raises(MachineFault, match=r"128 elements of the output were never written, from C\[128, 0\] to C\[129, 63\]"):
+    with pytest.raises(
+        MachineFault, match=r"128 elements of the output were never written, from C\[128, 0\] to C\[129, 63\]"
+    ):
         run_kernel(floored, problem, a, b)
 
 
@@ -179,20 +186,25 @@ def test_map_of_lanes_from_executed_addresses(name):
     tile = kernel.tile
     assert len(cells) == len(set(cells))
     if kernel.instruction == "ffma":
-        assert len(cells) == tile.WARP_M * tile.WARP_N and sorted(found.owns) == list(range(32))
+        assert len(cells) == tile.WARP_M * tile.WARP_N
+        assert sorted(found.owns) == list(range(32))
     if name == "v2_block_tile":
-        assert found.groups(5, 0) == ((8, 8),) and found.groups(5, 1) == ((8, 8),)
+        assert found.groups(5, 0) == ((8, 8),)
+        assert found.groups(5, 1) == ((8, 8),)
         assert found.a_layout == "row-wise, pitch 16 words"
         assert found.reads_b[5][0] == ((0, 8), (0, 9), (0, 10), (0, 11))
     if name == "v6_transposed_split":
-        assert found.groups(5, 0) == ((4, 4), (36, 4)) and found.groups(5, 1) == ((4, 4), (20, 4))
+        assert found.groups(5, 0) == ((4, 4), (36, 4))
+        assert found.groups(5, 1) == ((4, 4), (20, 4))
         assert found.a_layout.startswith("transposed")
 
 
 @pytest.mark.parametrize("kernel", LADDER, ids=lambda kernel: kernel.name)
-def test_no_races(kernel):
+def test_no_races_and_nothing_that_ptxas_may_fuse(kernel):
+    """A product and a sum without a rounding would be listed in the notes."""
     outcome = races(kernel)
-    assert outcome.faults == [] and outcome.notes == []
+    assert outcome.faults == []
+    assert outcome.notes == []
 
 
 @pytest.mark.parametrize("name", ["v2_block_tile", "v6_transposed_split"])
@@ -200,7 +212,8 @@ def test_a_ragged_problem_takes_less_than_five_seconds(name):
     problem = Problem(m=130, n=130, k=35)
     a, b, _ = numbers(problem)
     outcome = simulate(get(name), problem, a, b)
-    assert outcome.faults == [] and sum(report.seconds for report in outcome.reports) < 5
+    assert outcome.faults == []
+    assert sum(report.seconds for report in outcome.reports) < 5
 
 
 @pytest.mark.slow
@@ -208,7 +221,8 @@ def test_512_takes_less_than_a_minute():
     problem = Problem(m=512, n=512, k=512)
     a, b, _ = numbers(problem)
     outcome = simulate(get("v6_transposed_split"), problem, a, b)
-    assert outcome.faults == [] and outcome.reports[0].counters.fma == 512**3
+    assert outcome.faults == []
+    assert outcome.reports[0].counters.fma == 512**3
     assert outcome.reports[0].seconds < 60
 
 
