@@ -172,7 +172,14 @@ def inspect(
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
     banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
     mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
-    ncu: Annotated[bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters for one launch.")] = False,
+    ncu: Annotated[
+        bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters beside what is predicted.")
+    ] = False,
+    gpu: Annotated[str, typer.Option("--gpu", help="Device of the roofline, by the name its driver reports.")] = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", help="Also draw the lane maps, side by side, into this file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
@@ -182,11 +189,13 @@ def inspect(
       gemm-tracks inspect v2_block_tile
       gemm-tracks inspect v4_pad v4_swizzle
       gemm-tracks inspect v2_block_tile --sass
+      gemm-tracks inspect v2_block_tile v6_transposed_split --mapping --svg lanes.svg
     """
     from compare.inspecting import run_inspect
 
     wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping, "ncu": ncu}
-    run_inspect(what, shape, [name for name, on in wanted.items() if on], as_json=as_json)
+    views = [name for name, on in wanted.items() if on]
+    run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg)
 
 
 @app.command()

@@ -12,12 +12,16 @@ import difflib
 from handwritten import tensor_catalog
 from handwritten.kernel import HandwrittenKernel, Rule
 from handwritten.tensor_catalog import TensorKernel
+from handwritten.wide_tile import StreamKKernel, WideTileKernel
 from kernel.contract import Tile
 from kernel.errors import CatalogError
 
 BLOCK_TILE = Tile(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8)
 TWO_STAGES = Tile(
     BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8, NUM_STAGES=2
+)  # fmt: skip
+WIDE_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=3
 )  # fmt: skip
 
 SCALAR_ONLY = (1,)
@@ -35,6 +39,14 @@ FOUR_ROWS = Rule(lambda t: t.THREAD_M % 4 == 0, "a thread reads A four rows at a
 TRANSPOSABLE = Rule(
     lambda t: t.BLOCK_K == 16 and t.BLOCK_M % 32 == 0,
     "the swizzle spreads the four chunks of a row of A over 32 banks (BLOCK_K = 16, BLOCK_M % 32)",
+)
+WIDE_RULES = (
+    FOUR_ROWS,
+    Rule(lambda t: t.NUM_STAGES >= 2, "one tile is computed from while others arrive (NUM_STAGES >= 2)"),
+)
+STAGED_WRITE = Rule(
+    lambda t: t.BLOCK_M * 4 // t.THREAD_M * (t.BLOCK_N + 4) <= t.NUM_STAGES * t.BLOCK_K * (t.BLOCK_M + 4 + t.BLOCK_N),
+    "a group of rows on its way to C must fit where the tiles were (NUM_STAGES, BLOCK_K)",
 )
 
 LADDER: tuple[HandwrittenKernel, ...] = (
@@ -104,6 +116,18 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v6 with eight adjacent rows a thread",
         swizzle="row[4:3] ^ chunk",
         rules=(TWO_BUFFERS, FOUR_ROWS, TRANSPOSABLE),
+    ),
+    WideTileKernel(
+        name="v7_wide_tile",
+        tile=WIDE_TILE,
+        summary="8 x 16 thread tile in a 128 x 256 block tile, three stages, one barrier a tile",
+        rules=WIDE_RULES,
+    ),
+    StreamKKernel(
+        name="v8_stream_k",
+        tile=WIDE_TILE,
+        summary="v7 with the tiles of the last two waves cut along k, so that no SM idles",
+        rules=(*WIDE_RULES, STAGED_WRITE),
     ),
     HandwrittenKernel(
         name="s1_smem_only",

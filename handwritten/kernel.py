@@ -21,6 +21,8 @@ WARP = 32
 MAX_THREADS = 1024
 MAX_STATIC_SMEM = 48 * 1024
 """Bytes of shared memory that a block may have without asking for more at launch."""
+MAX_DYNAMIC_SMEM = 227 * 1024
+"""Bytes of shared memory that a block of sm_90 can have."""
 MAX_OFFSET = 2**63 // 4
 """Elements: the first offset whose bytes no longer fit a signed 64-bit integer."""
 IN_FLIGHT = 8
@@ -71,6 +73,11 @@ class HandwrittenKernel(Kernel):
             return (t.BLOCK_M // t.WARP_M) * (t.BLOCK_N // t.WARP_N) * WARP
         return (t.BLOCK_M // max(t.THREAD_M, 1)) * (t.BLOCK_N // max(t.THREAD_N, 1))
 
+    @property
+    def dynamic_smem(self) -> int:
+        """Bytes of shared memory a block is given at launch; 0 where it is all static."""
+        return 0
+
     def with_tile(self, **extents: int) -> HandwrittenKernel:
         """The same kernel with other extents; the tuner's way in.
 
@@ -113,6 +120,7 @@ class HandwrittenKernel(Kernel):
             entry=self.name,
             grid=(self._blocks(problem), 1, 1),
             block=(self.threads, 1, 1),
+            dynamic_smem=self.dynamic_smem,
         )
         return (launch,)
 
@@ -186,7 +194,9 @@ class HandwrittenKernel(Kernel):
         t = self.tile
         stages = max(t.NUM_STAGES, 1)
         smem = 4 * stages * (t.BLOCK_M * t.BLOCK_K + t.BLOCK_K * t.BLOCK_N)
-        if smem > MAX_STATIC_SMEM:
+        if self.dynamic_smem > MAX_DYNAMIC_SMEM:
+            yield f"the tiles need {self.dynamic_smem} bytes of shared memory; a block can have {MAX_DYNAMIC_SMEM}"
+        if not self.dynamic_smem and smem > MAX_STATIC_SMEM:
             yield f"the tiles need {smem} bytes of shared memory; static shared memory ends at {MAX_STATIC_SMEM}"
         for operand, rows, cols in (("a", t.BLOCK_M, t.BLOCK_K), ("b", t.BLOCK_K, t.BLOCK_N)):
             for widest in self.widths:

@@ -65,6 +65,11 @@ __device__ __forceinline__ void commit_copies() {
 __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
+// All but the newest PENDING groups of this thread's copies have arrived.
+template <int PENDING>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 template <int WIDTH>
 __device__ __forceinline__ void put_run(float* to, const float (&run)[WIDTH]) {

@@ -276,7 +276,8 @@ def _panel(lane_map: LaneMap, marked: int = 5) -> tuple[str, int, int]:
         f'<text class="t" x="{MARGIN}" y="16">{escape(lane_map.name)}</text>',
         f'<text x="{MARGIN}" y="31">C of warp {lane_map.warp}, by lane; lane {marked} outlined</text>',
     ]
-    for row, column, tall, wide, lane in _regions(cells, rows, columns):
+    # The marked lane last, so that no neighbour covers its outline.
+    for row, column, tall, wide, lane in sorted(_regions(cells, rows, columns), key=lambda region: region[4] == marked):
         x, y = at_column[column], at_row[row]
         edge = ' stroke="#000" stroke-width="2"' if lane == marked else ' stroke="#fff"'
         middle = x + wide * CELL / 2, y + tall * CELL / 2 + 3
@@ -289,7 +290,8 @@ def _panel(lane_map: LaneMap, marked: int = 5) -> tuple[str, int, int]:
     for column in columns[:: max(len(columns) // 8, 1)]:
         parts.append(f'<text class="n" x="{at_column[column] + CELL / 2:g}" y="{MARGIN - 4}">{column}</text>')
     y = MARGIN + len(rows) * CELL + 20
-    parts.append(f'<text x="{MARGIN}" y="{y}">A in shared memory: {escape(lane_map.a_layout or "not used")}</text>')
+    told = f"A in shared memory: {lane_map.a_layout}" if lane_map.a_layout else lane_map.source
+    parts.append(f'<text x="{MARGIN}" y="{y}">{escape(told)}</text>')
     strip, y = _strip(lane_map, marked, y + 8, width)
     parts.append(strip)
     return "".join(parts), width, y + 12

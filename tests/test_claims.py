@@ -21,6 +21,7 @@ from compare.claims.record import (
     Recorded,
     Unavailable,
 )
+from compare.cli import main
 from kernel.errors import CatalogError
 
 SIZE = measured.SIZE
@@ -231,10 +232,10 @@ def test_the_command_fails_where_a_claim_stops_holding(monkeypatch, tmp_path, ca
     path.write_text(json.dumps({"smem-bytes": HOLDS}))
     monkeypatch.setattr(claims, "EXPECTATIONS", path)
     monkeypatch.setattr(claims.stopped_holding, "__defaults__", (path,))
-    assert claims.run(["smem-bytes"], as_json=True) == 0
+    assert main(["claims", "smem-bytes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["claims"][0]["verdict"] == HOLDS
     monkeypatch.setattr(arithmetic, "FLOAT", 8)
-    assert claims.run(["smem-bytes"], as_json=True) == 1
+    assert main(["claims", "smem-bytes", "--json"]) == 1
 
 
 def test_the_document_lists_every_claim_and_the_evolution_table(recorded):

@@ -9,6 +9,7 @@ import pytest
 
 from handwritten.catalog import KERNELS, LADDER, get
 from handwritten.kernel import FOLDER
+from handwritten.wide_tile import SM_COUNT, StreamKKernel
 from kernel.contract import MAX_GRID_X, Pointers, Problem
 from kernel.errors import CatalogError, RejectedError
 from kernel.plan import arguments, plan
@@ -16,6 +17,7 @@ from kernel.plan import arguments, plan
 NAMES = [kernel.name for kernel in LADDER]
 EXTENTS = (1, 127, 128, 129, 4092, 2**31 - 1)
 BLOCK_TILED = [kernel for kernel in LADDER if kernel.tile.WARP_M]
+STREAM_K = [kernel for kernel in LADDER if isinstance(kernel, StreamKKernel)]
 every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 
 
@@ -59,7 +61,7 @@ def test_grid_is_the_exact_ceiling_or_a_reason_with_count_and_limit(kernel, m, n
     if blocks <= 2**31 - 1:
         assert kernel.rejects(problem) is None
         (launch,) = kernel.launches(problem)
-        assert launch.grid == (blocks, 1, 1)
+        assert launch.grid == (min(ceil(Fraction(blocks, 4)), SM_COUNT) if kernel in STREAM_K else blocks, 1, 1)
     else:
         reason = kernel.rejects(problem)
         assert reason is not None
@@ -86,7 +88,10 @@ def test_a_block_has_as_many_threads_as_thread_tiles(kernel):
 @every_kernel
 def test_parameters_have_their_sizes_and_order(kernel):
     problem = Problem(m=3, n=5, k=7, lda=2**33, ldb=6, ldc=2**31 + 1, alpha=0.5, beta=-3)
-    (packed,) = arguments(kernel, problem, Pointers(a=2**47, b=2**40 + 4, c=12))
+    (packed,) = arguments(kernel, problem, Pointers(a=2**47, b=2**40 + 4, c=12, workspace=2**41))
+    if kernel in STREAM_K:
+        *packed, workspace = packed
+        assert workspace.data == struct.pack("<Q", 2**41)
     data = b"".join(argument.data for argument in packed)
     values = struct.unpack("<QQQiiiqqqff", data)
     assert values == (2**47, 2**40 + 4, 12, 3, 5, 7, 2**33, 6, 2**31 + 1, 0.5, -3.0)
@@ -154,6 +159,9 @@ def test_tile_reaches_the_source_as_macros(kernel):
         ("v4_swizzle", {"THREAD_M": 4, "THREAD_N": 16}, "THREAD_M = 8"),
         ("v5_chunk_swizzle", {"BLOCK_K": 8}, "BLOCK_K % 16"),
         ("v6_transposed_split", {"BLOCK_K": 8}, "BLOCK_K = 16"),
+        ("v7_wide_tile", {"NUM_STAGES": 1}, "NUM_STAGES >= 2"),
+        ("v7_wide_tile", {"NUM_STAGES": 10}, "a block can have 232448"),
+        ("v8_stream_k", {"NUM_STAGES": 2}, "where the tiles were"),
         ("s1_smem_only", {"BLOCK_M": 64}, "at most 1024 threads"),
         ("v1_thread_tile", {"THREAD_M": 3}, "fill the block tile"),
         ("v0_naive", {"BLOCK_M": 5}, "whole warps"),
@@ -176,3 +184,41 @@ def test_a_possible_tile_is_taken():
     kernel = get("v2_block_tile").with_tile(BLOCK_M=64, BLOCK_N=128, WARP_M=32, WARP_N=64)
     assert kernel.threads == 128
     assert kernel.launches(Problem(m=65, n=129, k=1))[0].grid == (4, 1, 1)
+
+
+@pytest.mark.parametrize("kernel", STREAM_K, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "blocks", "whole_tiles", "shared_tiles"),
+    [
+        (1, 1, 1, 1, 1, 0),
+        (128, 256, 64, 1, 1, 0),
+        (128, 256, 65, 2, 0, 1),  # five steps, shares of at least four
+        (256, 256, 256, 8, 0, 2),
+        (1024, 1024, 1024, 132, 0, 32),
+        (132 * 128, 256, 64, 132, 132, 0),  # one whole wave: nothing to share
+        (133 * 128, 256, 64, 132, 0, 133),
+        (3072, 3072, 3072, 132, 132, 156),
+        (4096, 4096, 4096, 132, 264, 248),
+        (8192, 8192, 8192, 132, 1848, 200),
+    ],
+)
+def test_stream_k_shares_the_tiles_of_the_last_two_waves(kernel, m, n, k, blocks, whole_tiles, shared_tiles):
+    problem = Problem(m=m, n=n, k=k)
+    tile = kernel.tile
+    steps = ceil(Fraction(k, tile.BLOCK_K))
+    assert kernel.shares(problem) == (blocks, whole_tiles, shared_tiles * steps)
+    assert whole_tiles + shared_tiles == ceil(Fraction(m, tile.BLOCK_M)) * ceil(Fraction(n, tile.BLOCK_N))
+    assert whole_tiles % blocks == 0
+    (launch,) = kernel.launches(problem)
+    assert launch.grid == (blocks, 1, 1)
+    part = tile.BLOCK_M * tile.BLOCK_N * 4
+    assert launch.workspace == (4096 + blocks * part if shared_tiles else 0)
+    assert launch.workspace_zeroed == (4 + 4 * blocks if shared_tiles else 0)
+    assert launch.workspace_zeroed <= 4096
+
+
+def test_dynamic_shared_memory_is_every_stage_of_both_tiles_with_the_pad():
+    (launch,) = get("v7_wide_tile").launches(Problem(m=64, n=64, k=64))
+    assert launch.dynamic_smem == 3 * 16 * (128 + 4 + 256) * 4
+    assert get("v7_wide_tile").with_tile(NUM_STAGES=4).dynamic_smem == 4 * 16 * (128 + 4 + 256) * 4
+    assert get("v6_transposed_split").launches(Problem(m=64, n=64, k=64))[0].dynamic_smem == 0
