@@ -1,8 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
 // The Tensor Core track begins: mma.sync on fragments that ldmatrix reads from swizzled shared memory, which
 // cp.async fills NUM_STAGES - 1 tiles ahead. Runs on sm_80 and later.
-// Limited by mma.sync itself (two thirds of what wgmma reaches on Hopper) and by shared-memory bandwidth.
-// Refuses nothing but a grid of 2^31 blocks.
+// Limited by mma.sync itself, whose ceiling on Hopper lies below that of wgmma, and by shared-memory
+// bandwidth. Refuses nothing but a grid of 2^31 blocks.
 #include <cstdint>
 #include <type_traits>
 #include "tensor_epilogue.cuh"

@@ -1,9 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
 // Adds Hopper's own machinery to h0: a producer thread has the copy engine fill a ring of stages, warpgroups
-// multiply straight from shared memory with wgmma, and persistent blocks load the next tile while one is
-// stored. Limited by power, then by the store of a tile, during which its warpgroup does not multiply.
-// Refuses what a tensor map cannot describe: bases and pitches that are no multiple of 16 bytes (h0 runs
-// those).
+// multiply from shared memory with wgmma, persistent blocks load the next tile while one is stored.
+// Limited by power, then by the store of a tile, during which its warpgroup does not multiply.
+// Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \

@@ -1,9 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds clusters to h1: CLUSTER_M blocks on top of each other load a share of their common part of B each and
-// multicast it to all. Every other tile walks k backwards, which starts on what L2 still holds of the one
-// before. Limited by power, then by the store of a tile, during which its warpgroup does not multiply.
-// Refuses what a tensor map cannot describe: bases and pitches that are no multiple of 16 bytes (h0 runs
-// those).
+// Adds clusters to h1: CLUSTER_M blocks on top of each other each load a share of their part of B and
+// multicast it. Every other tile walks k backwards, which starts on what L2 still holds of the one before.
+// Limited by power, then by the store of a tile, during which its warpgroup does not multiply.
+// Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \

@@ -1,9 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds the largest tile whose accumulators fit: two warpgroups hold two m64 halves each, 224 of 255
-// registers, so nobody is left to produce: a consumer's thread refills a stage one k block after its last
-// use. Fewer bytes move from L2 per product, and power is the limit; then the store of a tile, during which
-// nobody multiplies. Refuses what a tensor map cannot describe, and row-major B whose n is no multiple of 32
-// (h2 or h0 run those).
+// Adds the largest tile whose accumulators fit: two warpgroups of two m64 halves, 224 of 255 registers, so a
+// consumer's thread loads too. Fewer bytes reach shared memory per product; limited by power, then by the
+// store of a tile, during which nobody multiplies. Refuses what h2 refuses (h0 runs those), rows of C that
+// end inside 16 bytes, and row-major B whose n is no multiple of 32 (h2 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \

@@ -1,8 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
 // Adds to h3 a region that fills the SMs of 4096 x 4096: 256 x 512 a block, in passes over k of MMA_N columns
-// and a last one of what remains: 17 % fewer bytes from L2 than h2's four tiles of as many products, and the
-// ring of stages runs on through all passes.
-// Limited by power, then by the store of a pass. Refuses what a tensor map cannot describe (h0 runs those).
+// and a last one of what remains, while the ring of stages runs on. 17 % fewer bytes reach shared memory than
+// in h2's four tiles of as many products. Limited by power, then by the store of a pass. Refuses what h2
+// refuses (h0 runs those), and rows of C that end inside 16 bytes (h2 runs those).
 #include <type_traits>
 #include "wgmma_epilogue.cuh"
 
