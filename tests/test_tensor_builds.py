@@ -31,9 +31,7 @@ def built():
 @functools.cache
 def opcodes(unit, entry):
     """How often each opcode with its modifiers occurs."""
-    return Counter(
-        re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)", sass(artifact(unit).cubin, entry))
-    )
+    return Counter(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)", sass(artifact(unit).cubin, entry)))
 
 
 def total(found, prefix):
