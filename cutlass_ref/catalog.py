@@ -49,6 +49,8 @@ class CutlassKernel(Kernel):
     """Order of tiles of an sm90 kernel: heuristic, along_m or along_n."""
     max_swizzle: int = 1
     """Largest swizzle of that order; 1 is what the package's plans pass."""
+    spills: bool = False
+    """Whether its code is known to spill registers; only a kernel that the package picks itself may."""
     split_k: int = 1
     """Slices along k of an sm80 kernel; they add up in turn, guarded by semaphores in the workspace."""
 
@@ -68,8 +70,8 @@ class CutlassKernel(Kernel):
             include_dirs=include_folders,
             headers=HEADERS,
             catalog=self.recipe.text(),
-            # The package's flags are measured as they are, spills included.
-            allow_spills=self.package_flags,
+            # The package's flags and defaults are measured as they are, spills included.
+            allow_spills=self.package_flags or self.spills,
         )
         return (own, clear_unit(self.arch)) if self.recipe.is_stream_k else (own,)
 
@@ -464,7 +466,15 @@ def _tensor() -> tuple[CutlassKernel, ...]:
     entries += [_tensor_entry(recipe, in_default_set=True) for recipe in FP16_TIMED]
     entries += [_tensor_entry(recipe) for recipe in FP16_FURTHER]
     entries += [
-        _tensor_entry(recipe, default=True, in_default_set=recipe is TF32_DEFAULTS[0]) for recipe in TF32_DEFAULTS
+        _tensor_entry(
+            recipe,
+            default=True,
+            in_default_set=recipe is TF32_DEFAULTS[0],
+            # 200 bytes by nvcc 13.0: TF32 wgmma reads shared memory along k only and B lies along n, so an operand
+            # goes through registers.
+            spills=recipe is TF32_DEFAULTS[1],
+        )
+        for recipe in TF32_DEFAULTS
     ]
     entries += [_tensor_entry(recipe) for recipe in TF32_FURTHER]
     entries += [_tensor_entry(recipe, in_default_set=recipe is TF32X3[0]) for recipe in TF32X3]

@@ -70,6 +70,16 @@ def test_package_flags_exist_for_simt_and_sm90():
         assert kernel.units()[0].name == kernel.name
 
 
+def test_only_a_default_of_the_package_may_spill():
+    spilling = [kernel for kernel in KERNELS if kernel.spills]
+    assert [kernel.name for kernel in spilling] == [
+        "cutlass_tf32_sm90_256x128x32_1x2_autotransposed_persistent_rr_default"
+    ]
+    assert all(kernel.is_default for kernel in spilling)
+    for kernel in KERNELS:
+        assert kernel.units()[0].allow_spills == (kernel.spills or kernel.package_flags)
+
+
 def test_sweeps_share_the_code_of_their_base():
     swept = [kernel for kernel in KERNELS if kernel.raster != "heuristic"]
     assert {(kernel.raster, kernel.max_swizzle) for kernel in swept} == {
