@@ -31,6 +31,8 @@ RECORD_EVERYTHING_AT = 4096
 """The cube at which ``--record`` times every contender of the default set in both windows."""
 RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
 """Further cubes of ``--record``."""
+RECORD_COLD_AT = 1024
+"""The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 CEILINGS = "ceilings"
@@ -256,11 +258,12 @@ def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapp
             for group in groups(chosen, shape)
         ]
     full = record()
-    found = [Part(group, full) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
+    everything = dataclasses.replace(full, cold=False)
+    found = [Part(group, everything) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
     for size in RECORD_SQUARES:
         few = size >= LIBRARIES_ONLY_FROM
         members = [c for c in chosen if is_reference(c) or c.name in leaders(finished)] if few else chosen
-        settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size < RECORD_EVERYTHING_AT)
+        settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size == RECORD_COLD_AT)
         found += [Part(group, settings) for group in groups(members, cube(size))]
     simt = [c for c in chosen if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
     few_windows = dataclasses.replace(full, sustained_all=False, cold=False)
