@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from compare.contenders import Contender, KernelContender
-from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, allocate, array_module, fill
+from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, allocate, array_module, fill, widen
 from compare.reference import HALF_STEP, LARGEST, Reference, error_bound
 from compare.shapes import OPTIONS, Shape, parse
 from kernel.contract import MAX_KNOWN_ALIGNMENT, Problem, ceil_div
@@ -340,9 +340,12 @@ class _Block:
     def __init__(self, c: Any, value: Any, scale: Any, bound: float, dtype: str) -> None:
         xp = array_module(c)
         with np.errstate(all="ignore"):
-            out = c.astype("float64")
+            out = widen(c)
             if bound == 0.0:
-                value = value.astype(dtype).astype("float64")
+                rounded = value.astype(dtype).astype("float64")
+                if dtype == "float32":  # CuPy's rounding flushes denormals
+                    rounded = xp.where(abs(value) < 2.0**-126, xp.rint(value * 2.0**149) * 2.0**-149, rounded)
+                value = rounded
                 allowed = xp.zeros_like(value)
             else:
                 relative, absolute = HALF_STEP[dtype]

@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kernel.errors import GemmTracksError
 
 if TYPE_CHECKING:
+    from compare.contenders import Contender
     from compare.doctor import Diagnosis
 
 app = typer.Typer(
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 
 Kernels = Annotated[
-    Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time on Python 3.10
+    list[str] | None,
     typer.Option("--kernels", "-k", help="Names or globs, comma-separated or repeated, such as 'v*,cublas_*'."),
 ]
 Shapes = Annotated[
@@ -76,7 +77,7 @@ def list_(
     typer.echo(f"{len(lines)} contenders")
 
 
-def describe(contender: Any) -> dict[str, Any]:
+def describe(contender: Contender) -> dict[str, Any]:
     """A contender's catalog entry as JSON holds it."""
     return {
         "name": contender.name,
@@ -130,7 +131,7 @@ def compare_(
     kernels: Kernels = None,
     shapes: Shapes = "",
     out_folder: Annotated[
-        Optional[Path],  # noqa: UP045 - as above
+        Path | None,
         typer.Option("--out", "-o", help="Keep the run in this folder; a run that was interrupted there goes on."),
     ] = None,
     record: Annotated[
@@ -171,7 +172,14 @@ def inspect(
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
     banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
     mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
-    ncu: Annotated[bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters for one launch.")] = False,
+    ncu: Annotated[
+        bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters beside what is predicted.")
+    ] = False,
+    gpu: Annotated[str, typer.Option("--gpu", help="Device of the roofline, by the name its driver reports.")] = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", help="Also draw the lane maps, side by side, into this file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
@@ -181,11 +189,13 @@ def inspect(
       gemm-tracks inspect v2_block_tile
       gemm-tracks inspect v4_pad v4_swizzle
       gemm-tracks inspect v2_block_tile --sass
+      gemm-tracks inspect v2_block_tile v6_transposed_split --mapping --svg lanes.svg
     """
     from compare.inspecting import run_inspect
 
     wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping, "ncu": ncu}
-    run_inspect(what, shape, [name for name, on in wanted.items() if on], as_json=as_json)
+    views = [name for name, on in wanted.items() if on]
+    run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg)
 
 
 @app.command()
@@ -211,7 +221,7 @@ def peaks(
 
 @app.command()
 def claims(
-    ids: Annotated[Optional[list[str]], typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,  # noqa: UP045
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims to check; all of them.")] = None,
     write_docs: Annotated[bool, typer.Option("--write-docs", help="Also rewrite docs/claims.md.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Make these verdicts what is expected to hold.")] = False,
     as_json: AsJson = False,
@@ -268,7 +278,7 @@ def plot(
     what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
     form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
     out_file: Annotated[
-        Optional[Path],  # noqa: UP045 - as above
+        Path | None,
         typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
     ] = None,
 ) -> None:

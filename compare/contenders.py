@@ -122,6 +122,9 @@ class KernelContender(Contender):
             reason = self.kernel.rejects(problem)
         return reason
 
+    def rejects_type_or_layout(self, problem: Problem) -> str | None:
+        return self.kernel.rejects_type_or_layout(problem)
+
     def variant(self, problem: Problem) -> str:
         return plan(self.kernel, problem).variant
 

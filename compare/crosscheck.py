@@ -92,15 +92,15 @@ def medians(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]
 
 def crosscheck(names: Sequence[str], size: int) -> list[Agreement]:
     """Time kernels of the FP32 track at one cube with both; needs a GPU and cuda-bench."""
-    import cupy
-
     from compare.contenders import contenders
     from compare.measure import Settings, measure_group
     from compare.operand_sets import OperandSets
     from compare.statistics import StoppingRule
     from compare.timing import GpuBench
     from compare.windows import BurstSettings
+    from kernel.launch import cupy_module
 
+    cupy = cupy_module()
     bench = GpuBench()
     chosen = contenders(names)
     problem = chosen[0].problem(size, size, size)

@@ -26,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from compare.claims.record import BANK_PROBE, FOLDER, PLAIN, TAILS, plain_kernel
+from compare.claims.record import BANK_PROBE, FOLDER, PLAIN, TAILS
 from compare.contenders import Contender, KernelContender, contenders
-from kernel import banks, build, inspection, launch, profiler
+from compare.counters import predicted_counters, profile_contenders
+from kernel import banks, build, launch, profiler
 from kernel.contract import Pointers, Problem, Unit, ceil_div, pointer_alignment
 from kernel.errors import CheckError, GemmTracksError, UsageError
 from kernel.occupancy import occupancy
@@ -45,7 +46,7 @@ COUNTED = (
     "v6_transposed_contiguous",
 )
 COUNTED_SIZE = 1024
-USED = ("cublas_sgemm", "v2_block_tile", "v4_pad", "v6_transposed_split")
+USED = ("v2_block_tile", "v4_pad", "v6_transposed_split", "cublas_sgemm")
 USED_SIZE = 4096
 
 PROBE_REPEATS = 1000
@@ -89,7 +90,7 @@ def probe_patterns() -> list[Pattern]:
 
 def measure_counters() -> dict[str, Any]:
     """Counters of the ladder, utilisation, probes; or why there are none."""
-    found = _profile_contenders(COUNTED_SIZE, COUNTED)
+    found = profile_contenders((COUNTED_SIZE,) * 3, COUNTED)
     if found.not_available:
         return {"not_available": found.not_available}
     kernels = {}
@@ -103,7 +104,7 @@ def measure_counters() -> dict[str, Any]:
             "store_conflicts": values.get(profiler.STORE_CONFLICTS),
             "issue_pct": values.get(profiler.ISSUE_SLOTS),
             "fma_pipe_pct": values.get(profiler.FMA_PIPE),
-            "predicted": predicted_counters(contender, COUNTED_SIZE),
+            "predicted": predicted_counters(contender, (COUNTED_SIZE,) * 3),
         }
     return {
         "size": COUNTED_SIZE,
@@ -114,57 +115,13 @@ def measure_counters() -> dict[str, Any]:
     }
 
 
-def predicted_counters(contender: KernelContender, size: int) -> dict[str, float]:
-    """Shared-load requests, wavefronts and conflicts of a whole GEMM, by the bank model on executed addresses.
-
-    ``a_requests`` counts those requests whose instruction conflicts or, where none does, the loads of A.
-    """
-    problem = contender.problem(size, size, size)
-    one = inspection.inspect_kernel(contender.kernel)
-    (*_, whole) = plan(contender.kernel, problem).launches
-    warp_steps = whole.blocks * (whole.threads // 32) * size
-    loads = [access for access in one.shared if access.kind == "load"]
-    lane_map = one.lane_map
-    of_a = sum(len(cells) for cells in lane_map.reads_a.values()) if lane_map else 0
-    of_b = sum(len(cells) for cells in lane_map.reads_b.values()) if lane_map else 0
-    requests = sum(access.per_k_step for access in loads)
-    return {
-        "requests": warp_steps * requests,
-        "wavefronts": warp_steps * sum(access.per_k_step * access.passes for access in loads),
-        "conflicts": warp_steps * sum(access.per_k_step * access.conflicts for access in loads),
-        "a_requests": warp_steps * requests * of_a / (of_a + of_b) if of_a + of_b else 0.0,
-    }
-
-
-def _profile_contenders(size: int, names: Sequence[str]) -> profiler.Profile:
-    command = [sys.executable, "-m", "compare.launch_once", f"{size}x{size}x{size}", *names]
-    found = profiler.profile(command)
-    if found.not_available:
-        return found
-    records = [json.loads(line) for line in found.output.splitlines() if line.startswith("{")]
-    order = [record["name"] for record in records for _ in record["kernels"]]
-    by_name: dict[str, tuple[str, dict[str, float]]] = {}
-    for name, launched in zip(order, found.launches, strict=False):
-        # Of several launches (clearing, reduction) the longest is the one that multiplies.
-        longer = name not in by_name or launched[1].get(profiler.DURATION, 0) > by_name[name][1].get(
-            profiler.DURATION, 0
-        )
-        if longer:
-            by_name[name] = launched
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        return profiler.Profile(not_available=f"no counters came back for {', '.join(missing)}")
-    return profiler.Profile(launches=tuple(by_name[name] for name in names), missing=found.missing)
-
-
-def _utilisation() -> dict[str, dict[str, float]]:
+def _utilisation() -> dict[str, dict[str, Any]]:
     names = [name for name in USED if any(c.name == name and not c.needs() for c in contenders())]
-    found = _profile_contenders(USED_SIZE, names)
+    found = profile_contenders((USED_SIZE,) * 3, names)
     if found.not_available:
         return {}
     return {
-        name: {"kernel": launched, **{metric: value for metric, value in values.items()}}  # type: ignore[dict-item]
-        for name, (launched, values) in zip(names, found.launches, strict=True)
+        name: {"kernel": launched, **values} for name, (launched, values) in zip(names, found.launches, strict=True)
     }
 
 

@@ -232,8 +232,13 @@ def _drawing(distribution: str, name: str, problem: Problem) -> Callable[[Any, i
         unit = smallest_denormal(problem.dtype_in) if distribution == "denormal" and name != "b" else 1.0
 
         def integers(xp: Any, key: int, begin: int, rows: int, columns: int) -> Any:
-            whole = _hash(xp, key, begin, rows, columns) % np.uint32(2 * limit + 1)
-            return (whole.astype("float64") - limit) * unit
+            whole = (_hash(xp, key, begin, rows, columns) % np.uint32(2 * limit + 1)).astype("int32") - limit
+            if unit == 1.0:
+                return whole.astype("float64")
+            # Written as bits: CuPy's arithmetic flushes denormals of float32.
+            kind = BITS[problem.dtype_in]
+            sign = (whole < 0).astype(kind) << np.dtype(kind).type(8 * ITEMSIZE[problem.dtype_in] - 1)
+            return (abs(whole).astype(kind) | sign).view(problem.dtype_in)
 
         return integers
     return _uniform
@@ -270,6 +275,19 @@ def _place_specials(view: Any, name: str) -> None:
         view[0, columns - 1] = math.nan
     else:
         view[rows - 1, 0] = math.inf
+
+
+def widen(array: Any) -> Any:
+    """A float16 or float32 array in float64, denormals included: CuPy's own conversion flushes those of float32."""
+    wide = array.astype("float64")
+    if isinstance(array, np.ndarray) or array.dtype != np.float32:
+        return wide
+    import cupy
+
+    bits = cupy.ascontiguousarray(array).view("uint32")
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    small = magnitude.astype("float64") * 2.0**-149
+    return cupy.where(magnitude < 0x00800000, cupy.where(bits >> np.uint32(31) != 0, -small, small), wide)
 
 
 def integer_limit(problem: Problem) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compare.contenders import KernelContender, contenders
 from kernel.errors import UsageError
@@ -13,54 +12,122 @@ from kernel.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from compare.counters import Counters
     from kernel.inspection import Inspection
+    from kernel.intensity import Roof
 
 PROFILED_SHAPE = "1024x1024x1024"
+ROOFLINE_GPU = "NVIDIA H200"
+"""The device whose roofline is shown where none is named: the one that the recorded runs come from."""
 FILE_SUFFIXES = (".cu", ".ptx", ".cubin")
 
 
-def run_inspect(what: Sequence[str], shape: str, views: Sequence[str], *, as_json: bool) -> None:
-    """Run the command.
+def run_inspect(
+    what: Sequence[str], shape: str, views: Sequence[str], *, as_json: bool, gpu: str = "", svg: Path | None = None
+) -> None:
+    """Run the command. ``gpu`` names the device of the roofline; ``svg`` is a file for the picture of the lane maps.
 
     Raises:
         GemmTracksError: a name is unknown, a build failed, or a tool is missing.
     """
     from compare.console import answers, print_json
 
-    if len(what) > 2:
-        raise UsageError(f"{len(what)} names were given; one, or two for side by side, are needed")
-    found = [inspection_of(name, shape) for name in what]
+    if len(what) > 2 and not views and not as_json and svg is None:
+        raise UsageError(f"{len(what)} names were given; one, or two for side by side, are needed without a view")
+    found = [inspection_of(name, shape, gpu) for name in what]
+    if svg is not None:
+        write_picture(found, svg)
     if as_json:
-        records = [one.to_dict() for one in found]
+        records = [json_of(one, shape, views) for one in found]
         print_json(records[0] if len(records) == 1 else records)
         return
     console = answers()
     if views:
         for one in found:
             for view in views:
-                VIEWS[view](one, console)
+                if view == "ncu":
+                    print_summary(one, console)
+                    print_ncu(one, console, shape or PROFILED_SHAPE)
+                else:
+                    VIEWS[view](one, console)
+    elif len(found) > 2:
+        return
     elif len(found) == 2:
         print_side_by_side(found[0], found[1], console)
     else:
         print_summary(found[0], console)
 
 
-def inspection_of(name: str, shape: str) -> Inspection:
+def json_of(one: Inspection, shape: str, views: Sequence[str]) -> dict[str, Any]:
+    """An inspection for programs, with counters where they were asked for."""
+    record = one.to_dict()
+    if "ncu" in views:
+        record["counters"] = counters_of(one, shape or PROFILED_SHAPE).to_dict() if one.family != "file" else None
+    return record
+
+
+def counters_of(one: Inspection, shape: str) -> Counters:
+    """Counters of one launch beside their prediction.
+
+    Raises:
+        UsageError: the shape is not MxNxK.
+    """
+    from compare.counters import counters
+    from compare.shapes import parse
+
+    problem = parse(shape)[0]
+    return counters(one.name, (problem.m, problem.n, problem.k))
+
+
+def write_picture(found: Sequence[Inspection], path: Path) -> None:
+    """Write the lane maps side by side as one SVG.
+
+    Raises:
+        UsageError: none of them has a lane map.
+    """
+    from compare.console import messages
+    from kernel.mapping import svg
+
+    maps = [one.lane_map for one in found if one.lane_map is not None]
+    if not maps:
+        raise UsageError(f"{', '.join(one.name for one in found)}: no lane map is known, so there is nothing to draw")
+    path.write_text(svg(maps), encoding="utf-8")
+    messages().print(f"wrote {path}")
+
+
+def roof_of(gpu: str, track: str) -> Roof | None:
+    """The roofline of a device for a track, None where a published figure is not known.
+
+    Raises:
+        CatalogError: no bandwidth is known for a device of that name.
+    """
+    from compare.peaks import peak
+    from kernel.errors import CatalogError
+    from kernel.intensity import BANDWIDTH, Roof
+
+    if gpu not in BANDWIDTH:
+        raise CatalogError(f"the memory bandwidth of {gpu!r} is not known; known devices: {', '.join(BANDWIDTH)}")
+    published = peak(gpu, track).datasheet
+    return Roof(gpu, published, BANDWIDTH[gpu]) if published else None
+
+
+def inspection_of(name: str, shape: str, gpu: str = "") -> Inspection:
     """The inspection of a kernel by name, or of a file.
 
     Raises:
         UsageError: the name is a library's, which has no code of ours.
+        CatalogError: an unknown device or kernel.
     """
     from compare.shapes import parse
     from kernel.inspection import inspect_file, inspect_kernel
 
     if name.endswith(FILE_SUFFIXES):
-        return inspect_file(Path(name))
+        return inspect_file(Path(name), roof=roof_of(gpu, "fp32_simt") if gpu else None)
     (*_, contender) = contenders([name])
     if not isinstance(contender, KernelContender) or contender.name != name:
         raise UsageError(f"{name}: one kernel from a catalog, or a .cu, .ptx or .cubin file, can be inspected")
     problem = parse(shape)[0].problem(contender) if shape else None
-    return inspect_kernel(contender.kernel, problem)
+    return inspect_kernel(contender.kernel, problem, roof=roof_of(gpu or ROOFLINE_GPU, contender.track))
 
 
 def print_summary(one: Inspection, console: Console) -> None:
@@ -73,10 +140,6 @@ def print_summary(one: Inspection, console: Console) -> None:
     width = max(map(len, lines))
     for what, text in lines.items():
         console.print(f"  {what.ljust(width)}  {text}", soft_wrap=True)
-    opcodes = ", ".join(f"{count} {name}" for name, count in list(one.opcodes.items())[:16])
-    console.print(
-        f"  {'instructions, as written'.ljust(width)}  {sum(one.opcodes.values())}: {opcodes}", soft_wrap=True
-    )
     for note in one.notes:
         console.print(f"  note: {note}", soft_wrap=True)
 
@@ -174,25 +237,21 @@ def print_mapping(one: Inspection, console: Console) -> None:
     console.print(text(one.lane_map), soft_wrap=True)
 
 
-def print_ncu(one: Inspection, console: Console) -> None:
+def print_ncu(one: Inspection, console: Console, shape: str) -> None:
     """Nsight Compute's counters for one launch, beside what the bank model predicts; or why there are none."""
-    from kernel import profiler
+    from rich.table import Table
 
     if one.family == "file":
         console.print(f"{one.name}: counters are read for kernels of a catalog only")
         return
-    shape = one.problem.split()[0] if one.problem else PROFILED_SHAPE
-    found = profiler.profile([sys.executable, "-m", "compare.launch_once", shape, one.name])
+    found = counters_of(one, shape)
     if found.not_available:
         console.print(f"{one.name}: counters not available: {found.not_available}", soft_wrap=True)
-        return
-    console.print(f"{one.name} on {shape}, clocks left alone; a duration here is a profiler's and feeds no ratio")
-    for entry, counters in found.launches:
-        console.print(f"  {entry}")
-        for metric, value in counters.items():
-            console.print(f"    {value:>18,.6g}  {metric}")
-    for metric in found.missing:
-        console.print(f"  not known to this ncu or GPU: {metric}")
+    table = Table("", "predicted", "measured", "", title=f"{one.name} on {shape}", title_justify="left")
+    for line in found.lines:
+        numbers = ("" if number is None else f"{number:,.6g}" for number in (line.predicted, line.measured))
+        table.add_row(line.what, *numbers, line.note)
+    console.print(table)
 
 
 VIEWS = {
@@ -202,6 +261,5 @@ VIEWS = {
     "loop": print_loop,
     "banks": print_banks,
     "mapping": print_mapping,
-    "ncu": print_ncu,
 }
-"""By option name."""
+"""By option name; ``ncu`` takes a problem and is apart."""

@@ -31,6 +31,10 @@ RECORD_EVERYTHING_AT = 4096
 """The cube at which ``--record`` times every contender of the default set in both windows."""
 RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
 """Further cubes of ``--record``."""
+RECORD_COLD_AT = 1024
+"""The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
+RECORD_RECTANGLE = (8192, 4096, 6144)
+"""m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
 LIBRARIES_ONLY_FROM = 16384
@@ -176,7 +180,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
     complete = measure(request, chosen, built, writer, GpuSite())
     rows = without_impossible(with_sgemm_ratio(writer.rows))
-    writer.provenance[CEILINGS] = writer.samples_of(CEILINGS)
+    writer.provenance |= {CEILINGS: writer.samples_of(CEILINGS), "cublas_kernels": cublas_kernels(rows)}
     writer.finish(complete=complete, rows=rows)
     if as_json:
         print_json(
@@ -191,6 +195,15 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     if request.record and out is None:
         runs.make_latest(folder)
     return any(row["ok"] is False for row in rows)
+
+
+def cublas_kernels(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What cuBLAS ran, by shape, layout and contender: its own choice, which a later version may make differently."""
+    return {
+        f"{report.shape_of(row)} {row['layout']} {row['name']}": str(row["kernel_name"])
+        for row in rows
+        if row["family"] == "cublas" and row["kernel_name"]
+    }
 
 
 def require_some(chosen: Sequence[Contender]) -> None:
@@ -245,13 +258,25 @@ def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapp
             for group in groups(chosen, shape)
         ]
     full = record()
-    found = [Part(group, full) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
+    everything = dataclasses.replace(full, cold=False)
+    found = [Part(group, everything) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
     for size in RECORD_SQUARES:
         few = size >= LIBRARIES_ONLY_FROM
         members = [c for c in chosen if is_reference(c) or c.name in leaders(finished)] if few else chosen
-        settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size < RECORD_EVERYTHING_AT)
+        settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size == RECORD_COLD_AT)
         found += [Part(group, settings) for group in groups(members, cube(size))]
+    simt = [c for c in chosen if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
+    few_windows = dataclasses.replace(full, sustained_all=False, cold=False)
+    found += [Part(group, few_windows) for group in groups(simt, rectangle())]
     return found
+
+
+def rectangle() -> Shape:
+    """The recorded shape that is no cube."""
+    from compare.shapes import Shape
+
+    m, n, k = RECORD_RECTANGLE
+    return Shape(m=m, n=n, k=k, shape_set="rectangle")
 
 
 def cube(size: int) -> Shape:

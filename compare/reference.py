@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from compare.inputs import DISTRIBUTIONS, array_module, integer_limit
+from compare.inputs import DISTRIBUTIONS, array_module, integer_limit, widen
 from kernel.contract import Problem
 
 BLOCK_ELEMENTS = 2**25
@@ -112,7 +112,7 @@ class Reference:
         self._nonfinite = nonfinite
         self._xp = array_module(a)
         if not problem.is_scale_only:
-            self._b64 = b.astype("float64")
+            self._b64 = widen(b)
 
     def blocks(self) -> Iterator[tuple[slice, Any, Any]]:
         """(rows, reference, scale), both float64, for consecutive row blocks that cover C."""
@@ -129,11 +129,11 @@ class Reference:
         if problem.is_scale_only:
             value, scale = xp.zeros(shape), xp.zeros(shape)
         else:
-            a64 = self._a[rows].astype("float64")
+            a64 = widen(self._a[rows])
             value, scale = self._product(a64)
             value, scale = value * alpha, scale * abs(alpha)
         if beta != 0.0:
-            c64 = self._c[rows].astype("float64")
+            c64 = widen(self._c[rows])
             value, scale = value + beta * c64, scale + abs(beta) * xp.where(xp.isfinite(c64), abs(c64), 0.0)
         return value, scale
 

@@ -382,12 +382,13 @@ def revision() -> str:
             return None
         return done.stdout.strip()
 
-    if git("rev-parse", "--show-toplevel") != str(repository()):
+    head = git("rev-parse", "--short=10", "HEAD")
+    if head is None or git("rev-parse", "--show-toplevel") != str(repository()):
         bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
         written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
         return written.read_text(encoding="utf-8").strip() if written and written.is_file() else "unknown"
-    head, changes = git("rev-parse", "--short=10", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
-    return f"{head or 'unknown'}{'-dirty' if changes else ''}"
+    changes = git("status", "--porcelain", "--untracked-files=no")
+    return f"{head}{'-dirty' if changes else ''}"
 
 
 def _portable(text: str) -> str:

@@ -56,8 +56,10 @@ class Outcome:
     last_line: str
 
 
-def write_bundle() -> Path:
+def write_bundle(everything: bool = False) -> Path:
     """Build what a GPU machine needs to run this checkout, and write it to build/bundle with this revision.
+
+    Besides the hand-written kernels that is each family's default set, or ``everything`` in the catalogs.
 
     Raises:
         BuildError, MissingToolError: something of it cannot be built here.
@@ -70,7 +72,7 @@ def write_bundle() -> Path:
     from kernel import build
 
     known = (contender for contender in contenders() if isinstance(contender, KernelContender))
-    chosen = [contender for contender in known if contender.in_default_set or contender.family == "handwritten"]
+    chosen = [c for c in known if everything or c.in_default_set or c.family == "handwritten"]
     units = [*units_of(chosen), *ceilings.units("sm_90a"), planted_unit("sm_90a")]
     emitted = [c.kernel for c in chosen if isinstance(c.kernel, CutlassKernel)]
     folder = build.write_bundle(units, runs.repository() / BUNDLE, bundle_files(emitted))
@@ -189,7 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m compare.session", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("bundle", help="write build/bundle for a GPU machine")
+    bundling = commands.add_parser("bundle", help="write build/bundle for a GPU machine")
+    bundling.add_argument("--all", action="store_true", help="every kernel of the catalogs, not only the default set")
     session = commands.add_parser("run", help="run the steps of a session on a GPU")
     session.add_argument(
         "--steps",
@@ -203,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.command == "bundle":
-            folder = write_bundle()
+            folder = write_bundle(given.all)
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             sys.stdout.write(f"{folder}: {size / 2**20:.1f} MiB\n")
             return 0

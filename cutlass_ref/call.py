@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutlass_ref.catalog import CutlassKernel, entry_for, get
 from cutlass_ref.recipe import with_tile
 from kernel.errors import CatalogError, ShapeError
-from kernel.gemm import Result
-from kernel.gemm import gemm as run
-from kernel.operands import operand
+
+if TYPE_CHECKING:
+    from kernel.gemm import Result
 
 CHOICES = {
     "float32": "cutlass_simt_128x256x5_s1_{layout}",
@@ -86,6 +86,9 @@ def gemm(
         RejectedError: the kernel cannot run it; names operand, extent and rule.
         NoDeviceError, MissingToolError: no GPU, or a package or compiler is missing.
     """
+    from kernel.gemm import gemm as run
+    from kernel.operands import operand
+
     first, second = operand(a, "A"), operand(b, "B")
     if first.columns != second.rows:
         raise ShapeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import struct
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ ASSUMED_MULTIPROCESSORS = 132
 """SMs of an H100 SXM or H200: what persistent grids are laid out for where no GPU can be asked."""
 MAX_EXTENT = 2**31 - 512
 """The templates round extents up to the tile in 32-bit integers."""
+CLEAR_SOURCE = Path(__file__).with_name("clear_flags.cu")
+CLEAR_ENTRY = "cutlass_clear_flags"
+CLEAR_THREADS = 128
 RASTERS = {"heuristic": 0, "along_m": 1, "along_n": 2}
 
 
@@ -45,30 +49,31 @@ class CutlassKernel(Kernel):
     """Order of tiles of an sm90 kernel: heuristic, along_m or along_n."""
     max_swizzle: int = 1
     """Largest swizzle of that order; 1 is what the package's plans pass."""
+    spills: bool = False
+    """Whether its code is known to spill registers; only a kernel that the package picks itself may."""
     split_k: int = 1
     """Slices along k of an sm80 kernel; they add up in turn, guarded by semaphores in the workspace."""
 
     def units(self) -> tuple[Unit, ...]:
-        """The one unit; sweeps of run-time options share that of their base entry."""
+        """The kernel's unit, which sweeps share with their base entry, and stream-K's clearing of flags."""
         if self.recipe.arch == 90 and self.arch != ARCH:
             raise CatalogError(
                 f"{self.name} for {self.arch}: wgmma and TMA exist for {ARCH} only; for another architecture the "
                 "template compiles into a kernel that prints a message and writes nothing"
             )
         name = f"{self.base}_pkgflags" if self.package_flags else self.base
-        return (
-            Unit(
-                name=name,
-                arch=self.arch,
-                source=functools.partial(_source, self.recipe),
-                flags=PACKAGE_FLAGS if self.package_flags else OUR_FLAGS,
-                include_dirs=include_folders,
-                headers=HEADERS,
-                catalog=self.recipe.text(),
-                # The package's flags are measured as they are, spills included.
-                allow_spills=self.package_flags,
-            ),
+        own = Unit(
+            name=name,
+            arch=self.arch,
+            source=functools.partial(_source, self.recipe),
+            flags=PACKAGE_FLAGS if self.package_flags else OUR_FLAGS,
+            include_dirs=include_folders,
+            headers=HEADERS,
+            catalog=self.recipe.text(),
+            # The package's flags and defaults are measured as they are, spills included.
+            allow_spills=self.package_flags or self.spills,
         )
+        return (own, clear_unit(self.arch)) if self.recipe.is_stream_k else (own,)
 
     def rejects(self, problem: Problem) -> str | None:
         """Alignment (Tensor Core kernels) and extents that the templates' 32-bit rounding cannot take."""
@@ -107,11 +112,21 @@ class CutlassKernel(Kernel):
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         """One launch, or several over ranges of columns where the grid's y extent would pass its limit."""
-        (unit,) = self.units()
-        entry = self.entry()
+        unit, entry = self.units()[0], self.entry()
         launches = []
         for start, count in self._parts(problem):
             packed = self._packed(problem, Pointers(a=0, b=0, c=0), start, count)
+            leading = packed.clear_offset == 0
+            if packed.clear_bytes and not leading:
+                launches.append(
+                    Launch(
+                        unit=clear_unit(self.arch),
+                        entry=CLEAR_ENTRY,
+                        grid=(ceil_div(packed.clear_bytes // 4, CLEAR_THREADS), 1, 1),
+                        block=(CLEAR_THREADS, 1, 1),
+                        workspace=packed.workspace,
+                    )
+                )
             launches.append(
                 Launch(
                     unit=unit,
@@ -121,17 +136,19 @@ class CutlassKernel(Kernel):
                     dynamic_smem=packed.dynamic_smem,
                     cluster=packed.cluster,
                     workspace=packed.workspace,
-                    # Only stream-K's and split-K's flags need it, but they lie behind the partial sums.
-                    workspace_zeroed=packed.workspace,
+                    workspace_zeroed=packed.clear_bytes if leading else 0,
                 )
             )
         return tuple(launches)
 
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
         """The Params struct of each launch, with the tensor maps it holds."""
-        values = []
+        values: list[tuple[Argument, ...]] = []
         for start, count in self._parts(problem):
             packed = self._packed(problem, pointers, start, count)
+            if packed.clear_bytes and packed.clear_offset:
+                address = struct.pack("<Q", pointers.workspace + packed.clear_offset)
+                values.append((Argument(data=address), Argument(data=struct.pack("<q", packed.clear_bytes // 4))))
             values.append((Argument(data=packed.params, tensor_maps=packed.tensor_maps),))
         return tuple(values)
 
@@ -180,6 +197,11 @@ class CutlassKernel(Kernel):
         )
 
 
+def clear_unit(arch: str) -> Unit:
+    """The unit that clears stream-K's flags."""
+    return Unit(name=f"{CLEAR_ENTRY}.{arch}", arch=arch, source=CLEAR_SOURCE, flags=(f"-DTHREADS={CLEAR_THREADS}",))
+
+
 def _source(recipe: Recipe) -> str:
     return emit(recipe).source
 
@@ -211,7 +233,7 @@ SIMT_TILES: tuple[tuple[int, int, Shape3, int], ...] = (
 """Every FP32 SIMT tile that the package lists: block m, block n (block k is 8), warps, stages."""
 
 SIMT_DEFAULT = (256, 128, 5)
-"""The tile (block m, block n, stages) of the plan that the package picks for SIMT, stable over hash seeds."""
+"""The tile (block m, block n, stages) of the plan that the package picks for SIMT, in every run."""
 
 SWIZZLED_TILES = SIMT_TILES[:5]
 """Tiles large enough for the order of blocks to matter: few of them, each with much to share in L2."""
@@ -359,7 +381,7 @@ FP16_DEFAULTS = (
     _sm90("float16", (128, 256, 64), (2, 1), "auto"),
     _sm90("float16", (256, 128, 64), (1, 2), "auto"),
 )
-"""The two kernels that the package picks for row-major FP16; which one depends on Python's hash seed."""
+"""The two kernels that the package picks for row-major FP16; which one changes from run to run."""
 
 FP16_TIMED = (
     _sm90("float16", (128, 256, 64), (2, 1), "cooperative"),
@@ -415,7 +437,7 @@ TF32_DEFAULTS = (
     _sm90("float32", (128, 256, 32), (2, 1), "autotransposed"),
     _sm90("float32", (256, 128, 32), (1, 2), "autotransposed"),
 )
-"""What the package picks for float32 where the opcode class is left open, again by hash seed."""
+"""What the package picks for float32 where the opcode class is left open, again one of two."""
 
 TF32_FURTHER = (
     _sm90("float32", (128, 256, 32), (2, 1), "cooperativetransposed"),
@@ -444,7 +466,15 @@ def _tensor() -> tuple[CutlassKernel, ...]:
     entries += [_tensor_entry(recipe, in_default_set=True) for recipe in FP16_TIMED]
     entries += [_tensor_entry(recipe) for recipe in FP16_FURTHER]
     entries += [
-        _tensor_entry(recipe, default=True, in_default_set=recipe is TF32_DEFAULTS[0]) for recipe in TF32_DEFAULTS
+        _tensor_entry(
+            recipe,
+            default=True,
+            in_default_set=recipe is TF32_DEFAULTS[0],
+            # 200 bytes by nvcc 13.0: TF32 wgmma reads shared memory along k only and B lies along n, so an operand
+            # goes through registers.
+            spills=recipe is TF32_DEFAULTS[1],
+        )
+        for recipe in TF32_DEFAULTS
     ]
     entries += [_tensor_entry(recipe) for recipe in TF32_FURTHER]
     entries += [_tensor_entry(recipe, in_default_set=recipe is TF32X3[0]) for recipe in TF32X3]

@@ -42,8 +42,9 @@ struct MapRecord {
 constexpr int MAX_MAPS = 8;
 
 struct Answer {
-    uint64_t workspace;  // bytes
-    int32_t params;      // bytes
+    uint64_t workspace;                  // bytes
+    uint64_t clear_offset, clear_bytes;  // the part of the workspace that must be zero at the launch
+    int32_t params;                      // bytes
     int32_t dynamic_smem;
     uint32_t grid[3], block[3], cluster[3];
     int32_t maps;
@@ -60,8 +61,10 @@ struct Traits {
     int32_t params, dynamic_smem;  // bytes
 };
 
-// packer_runtime.cpp: tensor maps that were asked for since begin_maps.
-void begin_maps();
+// packer_runtime.cpp: what CUTLASS's host code asked of CUDA since begin_recording: tensor maps and
+// clearings.
+void begin_recording();
+void recorded_clear(uint64_t* address, uint64_t* bytes);
 int recorded_maps(MapRecord* out, int capacity);
 void map_pattern(int index, unsigned char* pattern);
 
@@ -80,6 +83,16 @@ inline void locate_maps(Answer* answer, unsigned char* params) {
             }
         }
     }
+}
+
+// Where CUTLASS would clear the workspace itself, as an offset. Without one it is handed an address to speak
+// of.
+constexpr uint64_t SAMPLE_WORKSPACE = 256;
+
+inline void locate_clear(Answer* answer, uint64_t workspace) {
+    uint64_t address = 0;
+    recorded_clear(&address, &answer->clear_bytes);
+    answer->clear_offset = answer->clear_bytes ? address - workspace : 0;
 }
 
 inline void store(uint32_t (&out)[3], dim3 extents) {

@@ -15,8 +15,16 @@ namespace gemm_tracks {
 static thread_local MapRecord recorded[MAX_MAPS];
 static thread_local int count = 0;
 
-void begin_maps() {
+static thread_local uint64_t clear_begin = 0, clear_end = 0;
+
+void begin_recording() {
     count = 0;
+    clear_begin = clear_end = 0;
+}
+
+void recorded_clear(uint64_t* address, uint64_t* bytes) {
+    *address = clear_begin;
+    *bytes = clear_end - clear_begin;
 }
 
 int recorded_maps(MapRecord* out, int capacity) {
@@ -69,9 +77,13 @@ HIDDEN cudaError_t cudaGetDevice(int*) {
 HIDDEN cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) {
     return cudaErrorNoDevice;
 }
-// Stream-K's own workspace set-up clears through this; the launch site clears instead
-// (Launch.workspace_zeroed).
-HIDDEN cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) {
+// Stream-K clears its flags through this; the launch clears them instead, where it is told.
+HIDDEN cudaError_t cudaMemsetAsync(void* address, int, size_t bytes, cudaStream_t) {
+    using namespace gemm_tracks;
+    uint64_t const begin = reinterpret_cast<uint64_t>(address), end = begin + bytes;
+    bool const first = clear_begin == clear_end;
+    clear_begin = first || begin < clear_begin ? begin : clear_begin;
+    clear_end = first || end > clear_end ? end : clear_end;
     return cudaSuccess;
 }
 HIDDEN cudaError_t cudaGetLastError() {

@@ -36,15 +36,20 @@ int pack(Query const& q, Answer* answer, unsigned char* out, int capacity) {
     using Params = typename Kernel::Params;
     static_assert(std::is_trivially_destructible_v<Params>, "parameters are handed over as bytes");
     if (int(sizeof(Params)) > capacity) return 1;
-    auto args = arguments<Kernel>(q);
+    auto const args = arguments<Kernel>(q);
+    begin_recording();
     alignas(alignof(Params)) unsigned char storage[sizeof(Params)] = {};
     // Stream-K spreads its tiles over one block per multiprocessor, which is what its large tiles allow.
     auto* params = new (storage) Params(args, q.multiprocessors, 1);
     answer->workspace = params->get_workspace_size();
     if constexpr (IsStreamK<Kernel>::value) {
-        params->init_workspace(reinterpret_cast<void*>(q.workspace ? q.workspace : 256), nullptr);
+        uint64_t const workspace = q.workspace ? q.workspace : SAMPLE_WORKSPACE;
+        params->init_workspace(reinterpret_cast<void*>(workspace), nullptr);
+        locate_clear(answer, workspace);
     } else {
         params->semaphore = reinterpret_cast<int*>(q.workspace);
+        answer->clear_offset = 0;
+        answer->clear_bytes = answer->workspace;
     }
     store(answer->grid, params->get_grid_dims());
     store(answer->block, dim3(Kernel::kThreadCount, 1, 1));

@@ -44,11 +44,14 @@ int pack(Query const& q, Answer* answer, unsigned char* out, int capacity) {
     static_assert(std::is_trivially_destructible_v<Params>, "parameters are handed over as bytes");
     if (int(sizeof(Params)) > capacity) return 1;
     auto const args = arguments<Kernel>(q);
-    begin_maps();
+    begin_recording();
+    uint64_t const workspace = q.workspace ? q.workspace : SAMPLE_WORKSPACE;
     alignas(alignof(Params)) unsigned char storage[sizeof(Params)] = {};
-    auto* params = new (storage) Params(
-        Kernel::to_underlying_arguments(args, reinterpret_cast<void*>(q.workspace ? q.workspace : 256)));
+    auto* params =
+        new (storage) Params(Kernel::to_underlying_arguments(args, reinterpret_cast<void*>(workspace)));
     answer->workspace = Kernel::get_workspace_size(args);
+    Kernel::initialize_workspace(args, reinterpret_cast<void*>(workspace), nullptr, nullptr);
+    locate_clear(answer, workspace);
     store(answer->grid, Kernel::get_grid_shape(*params));
     store(answer->block, Kernel::get_block_shape());
     using Cluster = typename Kernel::DispatchPolicy::ClusterShape;

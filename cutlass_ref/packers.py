@@ -11,6 +11,7 @@ import functools
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ MAP_DTYPES = {1: "float16", 2: "float32", 6: "float16", 7: "float32", 9: "bfloat
 copied as they are, and a float map without NaN fill does just that."""
 MAP_SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
 MAP_PROMOTIONS = {0: 0, 1: 64, 2: 128, 3: 256}
+
+
+_one_at_a_time = threading.Lock()
+"""Threads that need one library wait for its build, rather than build it each."""
 
 
 class _Query(ctypes.Structure):
@@ -62,7 +67,7 @@ class _MapRecord(ctypes.Structure):
 
 class _Answer(ctypes.Structure):
     _fields_ = (
-        ("workspace", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in ("workspace", "clear_offset", "clear_bytes")),
         ("params", ctypes.c_int32),
         ("dynamic_smem", ctypes.c_int32),
         ("grid", ctypes.c_uint32 * 3),
@@ -99,6 +104,9 @@ class Packed:
     """Bytes."""
     workspace: int
     """Bytes."""
+    clear_offset: int
+    clear_bytes: int
+    """The part of the workspace that must be zero when the kernel starts, bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +165,9 @@ def library_path(group: Group) -> Path:
 def _function(group: Group, kind: str, symbol: str) -> Any:
     """An exported function of the group's library."""
     scope = os.environ.get("GEMM_TRACKS_BUNDLE", ""), os.environ.get("GEMM_TRACKS_CACHE", "")
-    return getattr(_library(group, scope), f"gemm_tracks_{kind}_{symbol}")
+    with _one_at_a_time:
+        library = _library(group, scope)
+    return getattr(library, f"gemm_tracks_{kind}_{symbol}")
 
 
 @functools.cache
@@ -223,6 +233,8 @@ def pack(
         cluster=tuple(answer.cluster),
         dynamic_smem=answer.dynamic_smem,
         workspace=answer.workspace,
+        clear_offset=answer.clear_offset,
+        clear_bytes=answer.clear_bytes,
     )
 
 

@@ -97,6 +97,11 @@ class Recipe:
             self.block[2] // max(self.warps[2], 1),
         )
 
+    @property
+    def is_stream_k(self) -> bool:
+        """Whether blocks share output tiles, so that partial sums and flags go through a workspace."""
+        return self.scheduler == "streamk" or (self.arch == 80 and self.swizzle == 0)
+
     def objection(self) -> str | None:
         """The first rule that the recipe breaks, or None."""
         if self.opclass not in ("simt", "tensorop"):
@@ -138,8 +143,8 @@ class Recipe:
 
     def _objection_simt(self, named: str) -> str | None:
         m, n, k = self.block
-        if k % 4 or k & (k - 1):
-            return f"{named}: k extent {k}; a power of two and multiple of 4 is needed by the SIMT tile loaders"
+        if k not in (4, 8, 16):
+            return f"{named}: k extent {k}; 4, 8 or 16 is needed (shared memory is padded for those)"
         for extent, lanes, axis in zip(self.warp_tile[:2], SIMT_LANES, "mn", strict=True):
             if extent % (lanes * 4) and extent // lanes not in (1, 2):
                 return (

@@ -1,6 +1,7 @@
-"""The ladder: every hand-written kernel, in the order in which one builds on the other.
+"""Every hand-written kernel: the FP32 ladder, in the order in which one rung builds on the other, then the Tensor
+Core kernels of handwritten/tensor_catalog.py.
 
-Adding a kernel is one .cu file and one entry here. Tile extents have no other home: they reach the
+Adding a rung is one .cu file and one entry here. Tile extents have no other home: they reach the
 source as -D macros, and the source refuses to build without them.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 
+from handwritten import tensor_catalog
 from handwritten.kernel import HandwrittenKernel, Rule
+from handwritten.tensor_catalog import TensorKernel
 from handwritten.wide_tile import StreamKKernel, WideTileKernel
 from kernel.contract import Tile
 from kernel.errors import CatalogError
@@ -46,7 +49,7 @@ STAGED_WRITE = Rule(
     "a group of rows on its way to C must fit where the tiles were (NUM_STAGES, BLOCK_K)",
 )
 
-KERNELS: tuple[HandwrittenKernel, ...] = (
+LADDER: tuple[HandwrittenKernel, ...] = (
     HandwrittenKernel(
         name="v0_naive",
         tile=Tile(BLOCK_M=16, BLOCK_N=16),
@@ -154,8 +157,10 @@ KERNELS: tuple[HandwrittenKernel, ...] = (
     ),
 )
 
+KERNELS: tuple[HandwrittenKernel | TensorKernel, ...] = (*LADDER, *tensor_catalog.KERNELS)
 
-def get(name: str) -> HandwrittenKernel:
+
+def get(name: str) -> HandwrittenKernel | TensorKernel:
     """The kernel called ``name``.
 
     Raises:

@@ -1,9 +1,10 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
 // The Tensor Core track begins: mma.sync on fragments that ldmatrix reads from swizzled shared memory, which
 // cp.async fills NUM_STAGES - 1 tiles ahead. Runs on sm_80 and later.
-// Limited by mma.sync itself (two thirds of what wgmma reaches on Hopper) and by shared-memory bandwidth.
-// Refuses nothing but a grid of 2^31 blocks.
+// Limited by mma.sync itself, whose ceiling on Hopper lies below that of wgmma, and by shared-memory
+// bandwidth. Refuses nothing but a grid of 2^31 blocks.
 #include <cstdint>
+#include <type_traits>
 #include "tensor_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(WARP_M) || !defined(WARP_N) || \
@@ -19,6 +20,16 @@ constexpr int THREADS = BLOCK_M / WARP_M * WARPS_N * 32;
 constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8;
 constexpr int B_ROWS = B_COLUMN_MAJOR ? BLOCK_N : BLOCK_K, B_COLS = B_COLUMN_MAJOR ? BLOCK_K : BLOCK_N;
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2, STAGE_BYTES = A_BYTES + B_ROWS * B_COLS * 2;
+constexpr int COPIES = STAGE_BYTES / 16 / THREADS, COPIES_A_STEP = (COPIES + STEPS - 2) / (STEPS - 1);
+#ifndef LOAD_EVERY
+#define LOAD_EVERY 3
+#endif
+#ifndef COPY_FROM
+#define COPY_FROM 2
+#endif
+#ifndef COPY_EVERY
+#define COPY_EVERY 7
+#endif
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "ldmatrix.x4 brings 16 rows of A, or 16 columns of B");
 static_assert(BLOCK_K % 64 == 0 && BLOCK_N % 64 == 0, "the swizzle permutes eight chunks of a row");
@@ -35,6 +46,16 @@ __device__ __forceinline__ uint32_t swizzled(int row, int chunk) {
     return (row * (COLS / CHUNK) + (chunk ^ (row & 7))) * 16;
 }
 
+constexpr int ROW_BYTES = WARP_N * OUT_BYTES;  // of the warp tile of C on its way out
+static_assert(ROW_BYTES % 128 == 0, "a row is whole swizzle periods");
+static_assert(BLOCK_M * BLOCK_N * OUT_BYTES <= NUM_STAGES * STAGE_BYTES, "C passes through the stages");
+
+// Where chunk c of a row of C lies: the pairs of eight rows that a warp writes fall into all banks once
+// (FP32: those of four rows, since a pair takes half a chunk).
+__device__ __forceinline__ uint32_t staged_chunk(int row, int chunk) {
+    return row * ROW_BYTES + (chunk ^ (OUT_BYTES == 2 ? row & 7 : (row & 3) * 2)) * 16;
+}
+
 // Bytes past exist are written as zeros and not read; exist = 0 reads nothing.
 __device__ __forceinline__ void copy_piece(uint32_t to, const __half* from, int exist) {
     if constexpr (VECTOR == 8) {
@@ -49,28 +70,33 @@ __device__ __forceinline__ void copy_piece(uint32_t to, const __half* from, int 
     }
 }
 
-// One thread's share of an operand's tiles: every ROW_STEP-th row at one column. Only the address of the
-// first piece is kept; the others are a uniform distance away.
+// One thread's share of an operand's tiles: every ROW_STEP-th row at one column.
 template <int ROWS, int COLS>
 struct Copier {
-    static constexpr int PIECES = COLS / VECTOR, ROW_STEP = THREADS / PIECES, COUNT = ROWS / ROW_STEP / STEPS;
-    static_assert(THREADS % PIECES == 0 && ROWS % (ROW_STEP * STEPS) == 0,
-                  "each step copies the same number of rows");
-    int row = threadIdx.x / PIECES;
-    int col = threadIdx.x % PIECES * VECTOR;
+    static constexpr int PER_ROW = COLS / VECTOR, ROW_STEP = THREADS / PER_ROW, PIECES = ROWS / ROW_STEP;
+    static_assert(THREADS % PER_ROW == 0 && ROWS % ROW_STEP == 0, "each pass copies whole rows");
+    int row = threadIdx.x / PER_ROW;
+    int col = threadIdx.x % PER_ROW * VECTOR;
 
-    // Copies one of STEPS parts of the tile at from, of which rows_left x cols_left elements exist.
-    __device__ __forceinline__ void copy_part(uint32_t to, const __half* from, long long pitch, int rows_left,
-                                              int cols_left, int part) const {
-        const __half* piece = from + row * pitch + col + part * COUNT * ROW_STEP * pitch;
+    // Copies the tile at from, of which rows_left x cols_left elements exist.
+    __device__ __forceinline__ void copy_guarded(uint32_t to, const __half* from, long long pitch,
+                                                 int rows_left, int cols_left) const {
+        const __half* piece = from + row * pitch + col;
         const int exist = min(max(cols_left - col, 0), VECTOR);
 #pragma unroll PIECES_UNROLLED
-        for (int i = 0; i < COUNT; ++i) {
-            const int at = row + (part * COUNT + i) * ROW_STEP;
+        for (int i = 0; i < PIECES; ++i) {
+            const int at = row + i * ROW_STEP;
             copy_piece(to + swizzled<COLS>(at, col / CHUNK) + col % CHUNK * 2, piece,
                        at < rows_left ? exist : 0);
             piece += ROW_STEP * pitch;
         }
+    }
+
+    // Where this thread's first piece lies in a stage; the others lie whole swizzle periods further.
+    __device__ __forceinline__ uint32_t first() const { return swizzled<COLS>(row, col / CHUNK); }
+    __device__ __forceinline__ void copy_inner(uint32_t first, const __half* piece, int index) const {
+        static_assert(VECTOR != CHUNK || ROW_STEP % 8 == 0, "pieces lie whole swizzle periods apart");
+        copy_piece(first + index * ROW_STEP * COLS * 2, piece, VECTOR);
     }
 };
 
@@ -111,23 +137,39 @@ struct Fragments {
     uint32_t b[TILES_N / 2][4];  // 16 x 16 of B: columns 0..7 at k and k + 8, columns 8..15 likewise
 };
 
-__device__ __forceinline__ void load_fragments(Fragments& to, uint32_t stage, int step, int warp_m,
-                                               int warp_n) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < TILES_M; ++i) {
-        load_matrices(to.a[i], stage + swizzled<BLOCK_K>(warp_m + i * 16 + lane % 16, step * 2 + lane / 16));
-    }
-#pragma unroll
-    for (int j = 0; j < TILES_N / 2; ++j) {
+// Where a lane reads its fragments: offsets within a stage at step 0. A step of k is 32 bytes to the right in
+// A and in column-major B, which is ^ step * 32 under the swizzle, and 16 rows down in row-major B.
+struct FragmentPlace {
+    uint32_t a;
+    uint32_t b[B_COLUMN_MAJOR ? 1 : TILES_N / 2];
+
+    __device__ __forceinline__ FragmentPlace(int warp_m, int warp_n) {
+        const int lane = threadIdx.x % 32;
+        a = swizzled<BLOCK_K>(warp_m + lane % 16, lane / 16);
         if constexpr (B_COLUMN_MAJOR) {
-            const int row = warp_n + j * 16 + lane % 8 + lane / 16 * 8;
-            load_matrices(to.b[j], stage + A_BYTES + swizzled<B_COLS>(row, step * 2 + lane / 8 % 2));
+            b[0] = A_BYTES + swizzled<B_COLS>(warp_n + lane % 8 + lane / 16 * 8, lane / 8 % 2);
         } else {
-            const int chunk = warp_n / CHUNK + j * 2 + lane / 16;
-            load_matrices_transposed(to.b[j],
-                                     stage + A_BYTES + swizzled<B_COLS>(step * STEP_K + lane % 16, chunk));
+#pragma unroll
+            for (int j = 0; j < TILES_N / 2; ++j)
+                b[j] = A_BYTES + swizzled<B_COLS>(lane % 16, warp_n / CHUNK + j * 2 + lane / 16);
         }
+    }
+};
+
+constexpr int LOADS = TILES_M + TILES_N / 2;  // of ldmatrix in a step
+
+// One of the LOADS that a step's fragments take; those that the step's first products need come first.
+__device__ __forceinline__ void load_fragment(Fragments& to, const FragmentPlace& place, uint32_t stage,
+                                              int step, int load) {
+    if (load == 0 || load > TILES_N / 2) {
+        const int i = load == 0 ? 0 : load - TILES_N / 2;
+        load_matrices(to.a[i], stage + (place.a ^ step * STEP_K * 2) + i * 16 * BLOCK_K * 2);
+    } else {
+        const int j = load - 1;
+        if constexpr (B_COLUMN_MAJOR)
+            load_matrices(to.b[j], stage + (place.b[0] ^ step * STEP_K * 2) + j * 16 * B_COLS * 2);
+        else
+            load_matrices_transposed(to.b[j], stage + place.b[j] + step * STEP_K * B_COLS * 2);
     }
 }
 
@@ -147,22 +189,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     const Copier<BLOCK_M, BLOCK_K> a_copier;
     const Copier<B_ROWS, B_COLS> b_copier;
-    auto copy_stage = [&](int k_tile, int part) {
+    auto copy_guarded = [&](int k_tile) {
         const uint32_t to = stages + k_tile % NUM_STAGES * STAGE_BYTES;
         const int from_k = k_tile * BLOCK_K;
-        a_copier.copy_part(to, a_rows + from_k, lda, m - block_m, k - from_k, part);
+        a_copier.copy_guarded(to, a_rows + from_k, lda, m - block_m, k - from_k);
         if constexpr (B_COLUMN_MAJOR) {
-            b_copier.copy_part(to + A_BYTES, b_cols + from_k, ldb, n - block_n, k - from_k, part);
+            b_copier.copy_guarded(to + A_BYTES, b_cols + from_k, ldb, n - block_n, k - from_k);
         } else {
-            b_copier.copy_part(to + A_BYTES, b_cols + from_k * ldb, ldb, k - from_k, n - block_n, part);
+            b_copier.copy_guarded(to + A_BYTES, b_cols + from_k * ldb, ldb, k - from_k, n - block_n);
         }
     };
-
     for (int s = 0; s < NUM_STAGES - 1; ++s) {
-#pragma unroll
-        for (int part = 0; part < STEPS; ++part) {
-            if (s < k_tiles) copy_stage(s, part);
-        }
+        if (s < k_tiles) copy_guarded(s);
         commit_copies();
     }
     wait_copies<NUM_STAGES - 2>();
@@ -170,54 +208,117 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     float acc[TILES_M][TILES_N][4] = {};
     Fragments fragments[2];
-    load_fragments(fragments[0], stages, 0, warp_m, warp_n);
+    const FragmentPlace place(warp_m, warp_n);
+#pragma unroll
+    for (int load = 0; load < LOADS; ++load) load_fragment(fragments[0], place, stages, 0, load);
 
-    for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
-        const uint32_t now = stages + k_tile % NUM_STAGES * STAGE_BYTES;
-        const uint32_t next = stages + (k_tile + 1) % NUM_STAGES * STAGE_BYTES;
+    // Multiplies one tile, and brings on the way the tile NUM_STAGES - 1 further. Loads and copies stand
+    // between the products, so that neither they nor the Tensor Cores wait in a queue behind the other.
+    const __half* a_piece = a_rows + (NUM_STAGES - 1) * BLOCK_K + a_copier.row * lda + a_copier.col;
+    const __half* b_piece = b_cols + (NUM_STAGES - 1) * (B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb) +
+                            b_copier.row * ldb + b_copier.col;
+    const uint32_t a_first = a_copier.first(), b_first = A_BYTES + b_copier.first();
+    uint32_t now = stages;
+    auto multiply_tile = [&](int k_tile, auto inner) {
+        constexpr bool INNER = decltype(inner)::value;
+        const uint32_t next =
+            now + STAGE_BYTES == stages + NUM_STAGES * STAGE_BYTES ? stages : now + STAGE_BYTES;
+        const uint32_t to = now == stages ? stages + (NUM_STAGES - 1) * STAGE_BYTES : now - STAGE_BYTES;
+        const __half *a_next = a_piece, *b_next = b_piece;
+        if (!INNER && k_tile + NUM_STAGES - 1 < k_tiles) copy_guarded(k_tile + NUM_STAGES - 1);
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
-            if (k_tile + NUM_STAGES - 1 < k_tiles) copy_stage(k_tile + NUM_STAGES - 1, step);
-            if (step + 1 < STEPS) {
-                load_fragments(fragments[(step + 1) % 2], now, step + 1, warp_m, warp_n);
-            } else {
+            const Fragments& f = fragments[step % 2];
+            if (step + 1 == STEPS) {
                 // An empty group where nothing was left to copy keeps the count of the wait.
                 commit_copies();
                 // Past this barrier the next tile is there for all, and nobody reads this one again.
                 wait_copies<NUM_STAGES - 2>();
                 __syncthreads();
-                if (k_tile + 1 < k_tiles) load_fragments(fragments[0], next, 0, warp_m, warp_n);
             }
-            const Fragments& f = fragments[step % 2];
 #pragma unroll
-            for (int i = 0; i < TILES_M; ++i)
+            for (int i = 0; i < TILES_M; ++i) {
 #pragma unroll
-                for (int j = 0; j < TILES_N; ++j)
+                for (int snake = 0; snake < TILES_N; ++snake) {
+                    const int j = i % 2 ? TILES_N - 1 - snake : snake;
                     multiply_add(acc[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
+                    const int product = i * TILES_N + snake;
+                    if (product % LOAD_EVERY == 0 && product / LOAD_EVERY < LOADS) {
+                        const int load = product / LOAD_EVERY;
+                        if (step + 1 < STEPS)
+                            load_fragment(fragments[(step + 1) % 2], place, now, step + 1, load);
+                        else
+                            load_fragment(fragments[0], place, next, 0, load);
+                    }
+                    if constexpr (INNER) {
+                        const int turn = product - COPY_FROM;
+                        if (step + 1 < STEPS && turn >= 0 && turn % COPY_EVERY == 0) {
+                            const int piece = step * COPIES_A_STEP + turn / COPY_EVERY;
+                            if (turn / COPY_EVERY < COPIES_A_STEP && piece < a_copier.PIECES) {
+                                a_copier.copy_inner(to + a_first, a_next, piece);
+                                a_next += a_copier.ROW_STEP * lda;
+                            } else if (turn / COPY_EVERY < COPIES_A_STEP &&
+                                       piece < a_copier.PIECES + b_copier.PIECES) {
+                                b_copier.copy_inner(to + b_first, b_next, piece - a_copier.PIECES);
+                                b_next += b_copier.ROW_STEP * ldb;
+                            }
+                        }
+                    }
+                }
+            }
         }
+        a_piece += BLOCK_K;
+        b_piece += B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb;
+        now = next;
+    };
+    int k_tile = 0;
+    if (VECTOR == CHUNK && block_m + BLOCK_M <= m && block_n + BLOCK_N <= n) {
+        // The tile that is copied here is whole along k too.
+        for (; (k_tile + NUM_STAGES) * BLOCK_K <= k; ++k_tile) multiply_tile(k_tile, std::true_type());
     }
+    for (; k_tile < k_tiles; ++k_tile) multiply_tile(k_tile, std::false_type());
 
-    const bool wide = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
+    // Fragments hold pairs of a row; C is written in whole rows of the warp tile, so the tile passes through
+    // the stages, which nobody reads past this barrier. Each warp has its own part.
+    __syncthreads();
+    const uint32_t staged = stages + warp * WARP_M * ROW_BYTES;
+    const bool pairs = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = block_m + warp_m + i * 16 + half * 8 + lane / 4;
-            if (row >= m) continue;
-            Out* c_row = C + row * ldc;
+            const int row = i * 16 + half * 8 + lane / 4;
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
-                const int col = block_n + warp_n + j * 8 + lane % 4 * 2;
-                if (col >= n) continue;
-                const bool both = col + 1 < n;
+                const int col = j * 8 + lane % 4 * 2;
                 float2 value = {alpha * acc[i][j][half * 2], alpha * acc[i][j][half * 2 + 1]};
-                if (beta != 0.0f) {
-                    const float2 old = read_pair(c_row + col, wide, both);
+                const int c_row = block_m + warp_m + row, c_col = block_n + warp_n + col;
+                if (beta != 0.0f && c_row < m && c_col < n) {
+                    const float2 old = read_pair(C + c_row * ldc + c_col, pairs, c_col + 1 < n);
                     value.x += beta * old.x;
                     value.y += beta * old.y;
                 }
-                write_pair(c_row + col, value, wide, both);
+                OutPair pair;
+                from_float2(pair, value);
+                *static_cast<OutPair*>(__cvta_shared_to_generic(
+                    staged + staged_chunk(row, col * OUT_BYTES / 16) + col * OUT_BYTES % 16)) = pair;
             }
+        }
+    }
+    __syncwarp();
+    const bool chunks = ldc * OUT_BYTES % 16 == 0 && reinterpret_cast<uintptr_t>(C) % 16 == 0;
+    constexpr int ROW_CHUNKS = ROW_BYTES / 16, PER_CHUNK = 16 / OUT_BYTES;
+#pragma unroll PIECES_UNROLLED
+    for (int at = lane; at < WARP_M * ROW_CHUNKS; at += 32) {
+        const int row = at / ROW_CHUNKS, chunk = at % ROW_CHUNKS;
+        const int c_row = block_m + warp_m + row, c_col = block_n + warp_n + chunk * PER_CHUNK;
+        if (c_row >= m || c_col >= n) continue;
+        const void* from = __cvta_shared_to_generic(staged + staged_chunk(row, chunk));
+        Out* to = C + c_row * ldc + c_col;
+        if (chunks && c_col + PER_CHUNK <= n) {
+            *reinterpret_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+        } else {
+            for (int i = 0; i < min(PER_CHUNK, n - c_col); ++i) to[i] = static_cast<const Out*>(from)[i];
         }
     }
 }

@@ -1,9 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds clusters to h1: CLUSTER_M blocks on top of each other load a share of their common part of B each and
-// multicast it to all. Every other tile walks k backwards, which starts on what L2 still holds of the one
-// before. Limited by power, then by the store of a tile, during which its warpgroup does not multiply.
-// Refuses what a tensor map cannot describe: bases and pitches that are no multiple of 16 bytes (h0 runs
-// those).
+// Adds clusters to h1: CLUSTER_M blocks on top of each other each load a share of their part of B and
+// multicast it. Every other tile walks k backwards, which starts on what L2 still holds of the one before.
+// Limited by power, then by the store of a tile, during which its warpgroup does not multiply.
+// Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
@@ -30,8 +29,8 @@ static_assert(NUM_STAGES >= 2, "one stage is multiplied while the next arrives")
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     h2_cluster_multicast(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-                         const __grid_constant__ TensorMap c_map, const Out* C, int m, int n, int k,
-                         long long ldc, float alpha, float beta) {
+                         const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k, long long ldc,
+                         float alpha, float beta) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
     const uint32_t stages = (shared_address(shared) + 1023) & ~1023u;
@@ -120,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             if (thread < CLUSTER_M) barrier_arrive_in(empty + previous * 8, thread);
 
             const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);
-            store_rows<0>(acc, destination, (tile.m * CLUSTER_M + rank) * BLOCK_M + consumer * MMA_M,
-                          tile.n * BLOCK_N, stores + consumer * STORE_BUFFERS * STORE_BYTES);
+            store_rows<0, true>(acc, destination, (tile.m * CLUSTER_M + rank) * BLOCK_M + consumer * MMA_M,
+                                tile.n * BLOCK_N, stores + consumer * STORE_BUFFERS * STORE_BYTES);
         }
         if (thread == 0) wait_boxes_read<0>();  // shared memory outlives its readers
     }

@@ -1,9 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds the largest tile whose accumulators fit: two warpgroups hold two m64 halves each, 224 of 255
-// registers, so nobody is left to produce: a consumer's thread refills a stage one k block after its last
-// use. Fewer bytes move from L2 per product, and power is the limit; then the store of a tile, during which
-// nobody multiplies. Refuses what a tensor map cannot describe, and row-major B whose n is no multiple of 32
-// (h2 or h0 run those).
+// Adds the largest tile whose accumulators fit: two warpgroups of two m64 halves, 224 of 255 registers, so a
+// consumer's thread loads too. Fewer bytes reach shared memory per product; limited by power, then by the
+// store of a tile, during which nobody multiplies. Refuses what h2 refuses (h0 runs those), rows of C that
+// end inside 16 bytes, and row-major B whose n is no multiple of 32 (h2 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
@@ -41,7 +40,7 @@ __device__ constexpr int b_step(int step) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     h3_wide_tile(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-                 const __grid_constant__ TensorMap c_map, const Out* C, int m, int n, int k, long long ldc,
+                 const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k, long long ldc,
                  float alpha, float beta) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
@@ -67,7 +66,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // What the loading thread brings next: it is NUM_STAGES k blocks ahead, often in the next tile.
     unsigned load_tile = blockIdx.x / CLUSTER_M;
-    int load_block = 0;
+    // Twice the k block, plus 1 on the way back: every other tile walks k backwards and starts on what L2
+    // still holds.
+    int load_place = 0;
     auto load_stage = [&](int stage) {
         const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(load_tile, tiles_m, tiles_n);
         const int row = (tile.m * CLUSTER_M + rank) * BLOCK_M, col = tile.n * BLOCK_N;
@@ -75,17 +76,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const uint32_t b_share = a_stage + A_BYTES + rank * SHARE_BYTES;
         constexpr uint16_t ALL = (1 << CLUSTER_M) - 1;
         // All of B's bytes count here, whichever block asks for them; another block's may come first.
+        const int at_k = load_place / 2 * BLOCK_K;
         barrier_expect(arrived, STAGE_BYTES);
-        copy_box_in(a_stage, &a_map, arrived, load_block * BLOCK_K, row);
+        copy_box_in(a_stage, &a_map, arrived, at_k, row);
         if constexpr (B_COLUMN_MAJOR) {
-            copy_box_to_all(b_share, &b_map, arrived, load_block * BLOCK_K, col + rank * SHARE_N, ALL);
+            copy_box_to_all(b_share, &b_map, arrived, at_k, col + rank * SHARE_N, ALL);
         } else {
-            copy_boxes_to_all(b_share, &b_map, arrived, 0, load_block * BLOCK_K + rank * SHARE_K,
-                              col / B_SPAN, ALL);
+            copy_boxes_to_all(b_share, &b_map, arrived, 0, at_k + rank * SHARE_K, col / B_SPAN, ALL);
         }
-        if (++load_block == k_blocks) {
-            load_block = 0;
+        if (load_place / 2 == (load_place & 1 ? 0 : k_blocks - 1)) {
+            load_place ^= 1;
             load_tile += step_tiles;
+        } else {
+            load_place += load_place & 1 ? -2 : 2;
         }
     };
     if (threadIdx.x == 0) {
@@ -140,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int row = (tile.m * CLUSTER_M + rank) * BLOCK_M + group * HALVES * MMA_M,
                   col = tile.n * BLOCK_N;
         const uint32_t own_stores = stores + group * STORE_BUFFERS * STORE_BYTES;
-        store_rows<0>(acc[0], destination, row, col, own_stores);
-        store_rows<BLOCK_N / STORE_COLS>(acc[1], destination, row + MMA_M, col, own_stores);
+        store_rows<0, false>(acc[0], destination, row, col, own_stores);
+        store_rows<BLOCK_N / STORE_COLS, false>(acc[1], destination, row + MMA_M, col, own_stores);
     }
     if (threadIdx.x % WARPGROUP == 0) wait_boxes_read<0>();  // shared memory outlives its readers
     sync_cluster();                                          // and its remote arrivals

@@ -193,9 +193,11 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Operand lists of the instruction: %i in the text, accumulators in the constraints.
+#define WGMMA_REGISTERS_32                                                 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_REGISTERS_64                                                             \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"             \
-    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    WGMMA_REGISTERS_32                                                                 \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
     ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define WGMMA_REGISTERS_96                                                             \
@@ -222,6 +224,15 @@ __device__ __forceinline__ void wgmma_wait() {
 // d[4 j + 2 h + e] the element of row 16 * (t / 32) + 8 * h + t % 32 / 4 and column 8 * j + t % 4 * 2 + e.
 template <int N, int B_TRANSPOSED>
 struct Wgmma;
+
+template <int B_TRANSPOSED>
+struct Wgmma<64, B_TRANSPOSED> {
+    static __device__ __forceinline__ void run(float (&d)[32], uint64_t a, uint64_t b, uint32_t accumulate) {
+        asm volatile(WGMMA_TEXT(64, WGMMA_REGISTERS_32, 32, 33, 34, 35)
+                     : WGMMA_D16(0), WGMMA_D16(16)
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED));
+    }
+};
 
 template <int B_TRANSPOSED>
 struct Wgmma<128, B_TRANSPOSED> {

@@ -50,6 +50,13 @@ class TensorKernel(Kernel):
     layouts: tuple[str, ...] = ("rr", "rc")
     group_m: int = 16
     """Rows of tiles that are walked together, so that blocks running at once touch a nearly square part of C."""
+    shares: str = ""
+    """The kernel whose source this one is another tile of; empty where the source is its own."""
+
+    @property
+    def entry(self) -> str:
+        """File stem and entry symbol."""
+        return self.shares or self.name
 
     def rejects_type_or_layout(self, problem: Problem) -> str | None:
         """As for every kernel, but either output type will do."""
@@ -77,7 +84,7 @@ class TensorKernel(Kernel):
         return Unit(
             name=f"{self.name}.{layout}_{dtype_out}{suffix}",
             arch=self.arch,
-            source=FOLDER / f"{self.name}.cu",
+            source=FOLDER / f"{self.entry}.cu",
             flags=(*self.tile.defines(), f"-DGROUP_M={self.group_m}", *flags, *extra),
         )
 
@@ -129,7 +136,7 @@ class MmaSyncKernel(TensorKernel):
         stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out, self.vector(problem)),
-            entry=self.name,
+            entry=self.entry,
             grid=(self.tiles(problem), 1, 1),
             block=(self.threads, 1, 1),
             dynamic_smem=tile.NUM_STAGES * stage,
@@ -169,6 +176,10 @@ class WgmmaKernel(TensorKernel):
     """Kernels of ours that are asked, in order, where this one's tensor maps fail; the last refuses nothing."""
     halves: int = 1
     """m64 parts that one warpgroup multiplies."""
+    b_box: int = 0
+    """Columns (column-major B) or rows of k (row-major B) in one box of B; 0 where a box fills a block's share."""
+    any_width: bool = True
+    """True where rows of C may end within 16 bytes, of which the copy engine only writes all."""
     has_producer: bool = True
     """True where a warpgroup of its own does the loading."""
     store_bytes: int = 2 * 64 * SWIZZLE_SPAN
@@ -203,6 +214,8 @@ class WgmmaKernel(TensorKernel):
                 return f"{name}'s pitch is {pitch} bytes; a tensor map needs a multiple of {MAP_ALIGNMENT}"
             if pitch >= PITCH_LIMIT:
                 return f"{name}'s pitch is {pitch} bytes; a tensor map needs less than {PITCH_LIMIT}"
+        if not self.any_width and problem.n * size_out % MAP_ALIGNMENT:
+            return f"a row of C is {problem.n * size_out} bytes; {self.name} writes multiples of {MAP_ALIGNMENT}"
         if problem.layout[1] == "r" and self.b_is_three_dimensional and problem.n % self.b_columns:
             return f"n = {problem.n}; {self.name} copies row-major B in whole spans of {self.b_columns} columns"
         return None
@@ -242,7 +255,7 @@ class WgmmaKernel(TensorKernel):
     def dynamic_smem(self) -> int:
         """Bytes: stages and store buffers, the way to the first multiple of 1,024, and two barriers a stage."""
         tile = self.tile
-        stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
+        stage = (tile.BLOCK_M + tile.MMA_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
         return 1024 + tile.NUM_STAGES * stage + self.consumers * self.store_bytes + 2 * 8 * tile.NUM_STAGES
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
@@ -251,7 +264,7 @@ class WgmmaKernel(TensorKernel):
             return runner.launches(problem)
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out),
-            entry=self.name,
+            entry=self.entry,
             grid=(min(self.tiles(problem), SM_COUNT), 1, 1),
             block=((self.consumers + self.has_producer) * 128, 1, 1),
             dynamic_smem=self.dynamic_smem,
@@ -267,12 +280,14 @@ class WgmmaKernel(TensorKernel):
         store_box = (self.store_columns(problem.dtype_out), tile.MMA_M)
         yield _tensor_map(pointers.a, self.dtype_in, (k, m), (problem.lda,), (span, tile.BLOCK_M))
         if problem.layout[1] == "c":
-            yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, tile.BLOCK_N // share))
+            rows = self.b_box or tile.BLOCK_N // share
+            yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, rows))
         elif self.b_is_three_dimensional:
             box = (columns, tile.BLOCK_K // share, tile.BLOCK_N // columns)
             yield _tensor_map(pointers.b, self.dtype_in, (columns, k, n // columns), (problem.ldb, columns), box)
         else:
-            yield _tensor_map(pointers.b, self.dtype_in, (n, k), (problem.ldb,), (columns, tile.BLOCK_K))
+            rows = self.b_box or tile.BLOCK_K
+            yield _tensor_map(pointers.b, self.dtype_in, (n, k), (problem.ldb,), (columns, rows))
         yield _tensor_map(pointers.c, problem.dtype_out, (n, m), (problem.ldc,), store_box)
 
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
@@ -348,6 +363,7 @@ H3 = WgmmaKernel(
     ),
     fallbacks=(H2, H0),
     halves=2,
+    any_width=False,
     has_producer=False,
     group_m=8,
     store_bytes=5 * 64 * 64,
@@ -355,9 +371,27 @@ H3 = WgmmaKernel(
     summary="256 x 224 tiles in two warpgroups of 224 accumulators a thread; a consumer's thread loads",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3)
+H4 = WgmmaKernel(
+    name="h4_column_passes",
+    tile=Tile(
+        BLOCK_M=256,
+        BLOCK_N=512,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=192,
+        MMA_K=16,
+        NUM_STAGES=3,
+        CLUSTER_M=2,
+        CLUSTER_N=1,
+    ),
+    fallbacks=(H2, H0),
+    halves=2,
+    b_box=32,
+    any_width=False,
+    has_producer=False,
+    store_bytes=3 * 64 * SWIZZLE_SPAN,
+    swizzle="128 bytes",
+    summary="256 x 512 a block in passes of 192, 192 and 128 columns, which fill the SMs at 4096",
+)
 
-
-def get(name: str) -> TensorKernel | None:
-    """The entry of that name, or None."""
-    return next((kernel for kernel in KERNELS if kernel.name == name), None)
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4)

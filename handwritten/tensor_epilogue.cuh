@@ -58,14 +58,3 @@ __device__ __forceinline__ float2 read_pair(const Out* c, bool wide, bool both) 
     if (wide && both) return to_float2(*reinterpret_cast<const OutPair*>(c));
     return {static_cast<float>(c[0]), both ? static_cast<float>(c[1]) : 0.0f};
 }
-
-__device__ __forceinline__ void write_pair(Out* c, float2 value, bool wide, bool both) {
-    if (wide && both) {
-        OutPair pair;
-        from_float2(pair, value);
-        *reinterpret_cast<OutPair*>(c) = pair;
-        return;
-    }
-    c[0] = static_cast<Out>(value.x);
-    if (both) c[1] = static_cast<Out>(value.y);
-}

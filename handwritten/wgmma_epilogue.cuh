@@ -13,7 +13,7 @@ static_assert(STORE_ROW_BYTES == 128 || STORE_ROW_BYTES == 64, "one swizzle span
 
 struct Destination {
     const TensorMap* map;
-    const Out* c;  // read where beta is not 0
+    Out* c;  // read where beta is not 0, written where a row ends within 16 bytes
     long long ldc;
     int m;
     int n;
@@ -79,10 +79,28 @@ __device__ __forceinline__ void add_old(float (&d)[COUNT], const Destination& to
     }
 }
 
+// The copy engine writes whole 16-byte pieces, also where a row of C ends within one. Such a row's last box
+// is therefore written element by element, from the store buffer.
+__device__ __forceinline__ bool ends_within_piece(int n, int box_col) {
+    return n - box_col < STORE_COLS && n % (16 / OUT_BYTES) != 0;
+}
+
+__device__ __forceinline__ void write_box(const Destination& to, uint32_t buffer, int row, int col) {
+    const int thread = threadIdx.x % 128, at = thread / 2;  // two threads a row
+    if (row + at >= to.m) return;
+    Out* c = to.c + (row + at) * to.ldc + col;
+    const int turn = STORE_ROW_BYTES == 128 ? at & 7 : at / 2 & 3;
+    for (int i = thread % 2; i < to.n - col; i += 2) {
+        const uint32_t from =
+            buffer + at * STORE_ROW_BYTES + ((i * OUT_BYTES / 16 ^ turn) * 16 | i * OUT_BYTES % 16);
+        c[i] = *static_cast<const Out*>(__cvta_shared_to_generic(from));
+    }
+}
+
 // C[row : row + 64, col : col + 2 * COUNT] = alpha * d + beta * C, by one warpgroup; buffers are its own.
 // FIRST numbers the call's first box among those that the tile has stored; a tile starts at 0 on empty
-// buffers.
-template <int FIRST, int COUNT>
+// buffers. Where rows of C may end within a piece, ANY_WIDTH is needed.
+template <int FIRST, bool ANY_WIDTH, int COUNT>
 __device__ __forceinline__ void store_rows(float (&d)[COUNT], const Destination& to, int row, int col,
                                            uint32_t buffers) {
     static_assert(COUNT % (STORE_COLS / 2) == 0, "boxes cover the tile");
@@ -107,8 +125,11 @@ __device__ __forceinline__ void store_rows(float (&d)[COUNT], const Destination&
         stage_columns(first, offset, d + i * (STORE_COLS / 2));
         fence_to_async();
         sync_warpgroup(id);
+        const bool by_element = ANY_WIDTH && ends_within_piece(to.n, box_col);
+        if (by_element) write_box(to, buffers + offset, row, box_col);
         if (thread == 0) {
-            if (row < to.m && box_col < to.n) copy_box_out(to.map, buffers + offset, box_col, row);
+            if (row < to.m && box_col < to.n && !by_element)
+                copy_box_out(to.map, buffers + offset, box_col, row);
             commit_boxes();  // empty where nothing was stored, so that the waits count boxes
         }
     }

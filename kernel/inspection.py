@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel import banks, build, disassemble, lanes, mapping, occupancy, sass
-from kernel.contract import Argument, Artifact, Kernel, Launch, Pointers, Problem, Resources, Tile, Unit
+from kernel.contract import Argument, Artifact, Kernel, Launch, Pointers, Problem, Resources, Tile, Unit, ceil_div
 from kernel.errors import CatalogError, GemmTracksError, UsageError
 from kernel.intensity import Intensity, Roof, of_tile
 from kernel.plan import arguments, plan
@@ -243,7 +243,8 @@ def _inspection(
     notes: list[str],
 ) -> Inspection:
     resources = built.resources[launch.entry]
-    bank = lanes.constant_bank(built.arch, launch.block, launch.grid, packed)
+    alignments = lanes.parameter_alignments(built.ptx.read_text(encoding="utf-8"), launch.entry) if packed else ()
+    bank = lanes.constant_bank(built.arch, launch.block, launch.grid, packed, alignments)
     run = lanes.Block(listing, built.arch, launch.block, bank).execute()
     if not run.finished:
         notes.append("the block was not executed to its end; counts cover what ran")
@@ -314,9 +315,8 @@ def _main_loop(
     math_names = [i for i in body if i.kind in sass.MATH]
     macs_written = sum(i.macs for i in math_names)
     macs_loop = sum(i.macs * (run.executed[i.address] if ran else 1) for i in chosen if i.kind in sass.MATH)
-    warps = -(-launch.threads // 32)
     group = 4 if any(i.kind == "HGMMA" for i in math_names) else 1
-    per_step = _macs_per_k_step(tile, chains, warps, group, math_names)
+    per_step = _macs_per_k_step(tile, chains, group, math_names)
     steps_inner = macs_written / per_step if per_step else 0.0
     # k steps that ran, counted once for each warp (the four warps of a warpgroup take each one together).
     steps = macs_loop / per_step if per_step else 0.0
@@ -343,9 +343,7 @@ def _main_loop(
     )
 
 
-def _macs_per_k_step(
-    tile: Tile, chains: int, warps: int, group: int, math_instructions: Sequence[sass.Instruction]
-) -> float:
+def _macs_per_k_step(tile: Tile, chains: int, group: int, math_instructions: Sequence[sass.Instruction]) -> float:
     """Multiply-adds that one warp (or warpgroup) does for one k step."""
     if math_instructions and math_instructions[0].kind == "FFMA":
         return 32.0 * (tile.THREAD_M * tile.THREAD_N or chains)
@@ -393,13 +391,20 @@ def _fma_balance(
     if is_ffma:
         done = float(run.traced_fmas or run.lane_fmas)
     else:
-        done = float(sum(i.macs * run.executed[i.address] for i in listing.instructions if i.kind in ("HMMA",)))
-        done += sum(i.macs * run.executed[i.address] / 4 for i in listing.instructions if i.kind == "HGMMA")
-    blocks_k = problem.k / tile.BLOCK_K
-    found = done / launch.threads / blocks_k
+        done = sum(_macs(i) * run.executed[i.address] for i in listing.instructions if i.kind in sass.MATH)
+    found = done / launch.threads / (problem.k / tile.BLOCK_K)
     if found < expected * 0.999:
+        tiles = ceil_div(problem.m, tile.BLOCK_M) * ceil_div(problem.n, tile.BLOCK_N)
+        if launch.blocks > tiles and not warnings:
+            # Blocks share tiles along k (stream-K, split-K): one block need not do all of one.
+            return None, expected, ""
         warnings.append(f"FMA count {found:g} per thread and k tile, expected {expected:g}")
     return found, expected, "; ".join(warnings)
+
+
+def _macs(instruction: sass.Instruction) -> float:
+    """Multiply-adds per warp that executes it; the four warps of a warpgroup share an HGMMA."""
+    return instruction.macs / (4 if instruction.kind == "HGMMA" else 1)
 
 
 def _number(arch: str) -> int:
@@ -420,11 +425,7 @@ def _bound_issue(
         math_cycles = weights["FFMA"] / rate if rate else None
     else:
         rate = TENSOR_MACS_PER_CYCLE.get(number)
-        macs = sum(
-            i.macs * (run.executed[i.address] if ran else 1) / (4 if i.kind == "HGMMA" else 1)
-            for i in chosen
-            if i.kind in sass.MATH
-        )
+        macs = sum(_macs(i) * (run.executed[i.address] if ran else 1) for i in chosen if i.kind in sass.MATH)
         math_cycles = macs / rate if rate else None
     if math_cycles is None:
         return None
@@ -529,9 +530,7 @@ def _intensities(
         per_step = loop.macs_per_k_step
         # Over the whole block, since a pipeline's first tiles are loaded ahead of the loop.
         loaded = sum(_bytes_loaded(run, i) for i in listing.instructions if i.kind in ("LDG", "LDGSTS"))
-        macs = float(run.traced_fmas) or sum(
-            i.macs * run.executed[i.address] / (4 if i.kind == "HGMMA" else 1) for i in listing.instructions
-        )
+        macs = float(run.traced_fmas) or sum(_macs(i) * run.executed[i.address] for i in listing.instructions)
         by_tma = any(i.kind == "TMA" for i in listing.instructions)
         if loaded and macs and run.finished and not by_tma:
             found.append(Intensity("global", 2.0 * macs, loaded, "global loads of one block, executed"))

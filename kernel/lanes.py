@@ -13,6 +13,7 @@ by polling, local memory, and instructions of other than integer kind.
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections import Counter
@@ -39,7 +40,6 @@ STEP_LIMIT = 60_000
 
 PARAMETER_BASE = {7: 0x160, 8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}
 """Offset of the first kernel parameter in constant bank 0, by major architecture."""
-TENSOR_MAP_ALIGNMENT = 64
 LAUNCH_BASE = {7: 0x0, 8: 0x0, 9: 0x0, 10: 0x360, 12: 0x360}
 """Offset of the block extents (three words) and grid extents (three) in constant bank 0."""
 
@@ -86,31 +86,41 @@ class Run:
     keep_factors: int = 2048
 
 
+def parameter_alignments(ptx: str, entry: str) -> tuple[int, ...]:
+    """Alignment in bytes of each parameter of an entry, from its declaration in PTX; empty where it is not declared."""
+    found = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
+    if not found:
+        return ()
+    declared = re.findall(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z])(\d+)", found[1])
+    return tuple(int(aligned) if aligned else int(bits) // 8 for aligned, _, bits in declared)
+
+
 def constant_bank(
     arch: str,
     block: tuple[int, int, int],
     grid: tuple[int, int, int],
     arguments: Sequence[Argument] = (),
+    alignments: Sequence[int] = (),
 ) -> dict[int, int]:
-    """Known words of constant bank 0 by offset: launch extents, and parameters laid out as C does."""
+    """Known words of constant bank 0 by offset: launch extents, and parameters at their alignments (bytes).
+
+    The first parameter starts at a multiple of the strictest alignment. Parameters stay unknown where the
+    number of alignments is another than theirs.
+    """
     major = _major(arch)
     words = {LAUNCH_BASE[major] + 4 * i: extent for i, extent in enumerate((*block, *grid))}
-    base = PARAMETER_BASE[major]
-    if any(argument.tensor_maps for argument in arguments):
-        # The compiler aligns the first parameter as strictly as the strictest one.
-        base = -(-base // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT
-    place = 0
-    for argument in arguments:
-        size = len(argument.data)
-        alignment = min(size & -size, 8) if size <= 8 else (TENSOR_MAP_ALIGNMENT if argument.tensor_maps else 8)
+    if not arguments or len(alignments) != len(arguments):
+        return words
+    strictest = max(alignments)
+    place = -(-PARAMETER_BASE[major] // strictest) * strictest
+    for argument, alignment in zip(arguments, alignments, strict=True):
         place = -(-place // alignment) * alignment
-        padded = argument.data + bytes(-size % 4)
+        padded = argument.data + bytes(-len(argument.data) % 4)
         for i in range(0, len(padded), 4):
-            offset = base + place + i
             (value,) = struct.unpack_from("<I", padded, i)
-            shift = offset % 4 * 8
-            words[offset - offset % 4] = words.get(offset - offset % 4, 0) | value << shift
-        place += size
+            offset = place + i
+            words[offset - offset % 4] = words.get(offset - offset % 4, 0) | value << offset % 4 * 8
+        place += len(argument.data)
     return words
 
 
@@ -693,16 +703,14 @@ class Block:
         result = operands[0]
         reads = [self._read(operand) for operand in operands[1:4]]
         table = int(operands[4], 0)
-        (a, a_known), (b, b_known), (c, c_known) = reads
-        value = np.zeros(self.padded, np.int64)
-        for case in range(8):
-            if table >> case & 1:
-                value |= (a if case & 4 else ~a) & (b if case & 2 else ~b) & (c if case & 1 else ~c)
-        value &= MASK32
-        used = [k for k, bit in ((a_known, 4), (b_known, 2), (c_known, 1)) if _depends(table, bit)]
-        known = np.ones(self.padded, np.bool_)
-        for k in used:
-            known = known & k
+        value = _three_input(table, *(read for read, _ in reads))
+        known = np.logical_and.reduce([sure for _, sure in reads])
+        if not known[mask].all():
+            # Known after all where neither extreme of the unknown inputs changes the result.
+            extremes = [(np.where(sure, read, 0), np.where(sure, read, MASK32)) for read, sure in reads]
+            results = [_three_input(table, *inputs) for inputs in itertools.product(*extremes)]
+            known = np.logical_and.reduce([one == results[0] for one in results])
+            value = np.where(known, results[0], value)
         self._write(result, value, known, mask)
         if out:
             self._set_flag(out, value != 0, known, mask)
@@ -1029,6 +1037,15 @@ def _high_word(a: Ints, b: Ints, c: Ints) -> Ints:
     total = product.astype(np.uint64) + c.astype(np.uint64)
     high: Ints = (total >> np.uint64(32)).astype(np.int64)
     return high
+
+
+def _three_input(table: int, a: Ints, b: Ints, c: Ints) -> Ints:
+    """LOP3: bit by bit, the table's entry at (a, b, c)."""
+    value = np.zeros_like(a)
+    for case in range(8):
+        if table >> case & 1:
+            value |= (a if case & 4 else ~a) & (b if case & 2 else ~b) & (c if case & 1 else ~c)
+    return value & MASK32
 
 
 def _shift_right(value: Ints, amount: Ints) -> Ints:

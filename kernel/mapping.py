@@ -276,39 +276,48 @@ def _panel(lane_map: LaneMap, marked: int = 5) -> tuple[str, int, int]:
         f'<text class="t" x="{MARGIN}" y="16">{escape(lane_map.name)}</text>',
         f'<text x="{MARGIN}" y="31">C of warp {lane_map.warp}, by lane; lane {marked} outlined</text>',
     ]
-    for (row, column), lane in sorted(cells.items()):
+    # The marked lane last, so that no neighbour covers its outline.
+    for row, column, tall, wide, lane in sorted(_regions(cells, rows, columns), key=lambda region: region[4] == marked):
         x, y = at_column[column], at_row[row]
-        edge = ' stroke="#000"' if lane == marked else ' stroke="#fff" stroke-width="0.4"'
-        parts.append(f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour(lane)}"{edge}/>')
-    for first_row, tall in _runs(rows, cells, columns, 0):
-        for first_column, wide in _runs(columns, cells, rows, 1):
-            lane = cells.get((first_row, first_column), -1)
-            middle = at_column[first_column] + wide * CELL / 2, at_row[first_row] + tall * CELL / 2 + 3
-            parts.append(f'<text class="n" x="{middle[0]:g}" y="{middle[1]:g}">{lane}</text>')
+        edge = ' stroke="#000" stroke-width="2"' if lane == marked else ' stroke="#fff"'
+        middle = x + wide * CELL / 2, y + tall * CELL / 2 + 3
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="{wide * CELL}" height="{tall * CELL}" fill="{colour(lane)}"{edge}/>'
+            f'<text class="n" x="{middle[0]:g}" y="{middle[1]:g}">{lane}</text>'
+        )
     for row in rows[:: max(len(rows) // 8, 1)]:
         parts.append(f'<text class="n" x="{MARGIN - 12}" y="{at_row[row] + CELL - 1}">{row}</text>')
     for column in columns[:: max(len(columns) // 8, 1)]:
         parts.append(f'<text class="n" x="{at_column[column] + CELL / 2:g}" y="{MARGIN - 4}">{column}</text>')
     y = MARGIN + len(rows) * CELL + 20
-    parts.append(f'<text x="{MARGIN}" y="{y}">A in shared memory: {escape(lane_map.a_layout or "not used")}</text>')
+    told = f"A in shared memory: {lane_map.a_layout}" if lane_map.a_layout else lane_map.source
+    parts.append(f'<text x="{MARGIN}" y="{y}">{escape(told)}</text>')
     strip, y = _strip(lane_map, marked, y + 8, width)
     parts.append(strip)
     return "".join(parts), width, y + 12
 
 
-def _runs(
-    places: Sequence[int], cells: Mapping[tuple[int, int], int], others: Sequence[int], axis: int
-) -> list[tuple[int, int]]:
-    """Consecutive places along an axis that one lane owns, looking along the first line of the other axis."""
-    other = others[0]
-    owners = [cells.get((place, other) if axis == 0 else (other, place)) for place in places]
-    runs: list[tuple[int, int]] = []
-    for i, place in enumerate(places):
-        if runs and owners[i] == owners[i - 1] and place == places[i - 1] + 1:
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((place, 1))
-    return runs
+def _regions(
+    cells: Mapping[tuple[int, int], int], rows: Sequence[int], columns: Sequence[int]
+) -> list[tuple[int, int, int, int, int]]:
+    """Rectangles of one owner, as (row, column, rows, columns, lane): runs of a row, joined with equal ones below."""
+    open_runs: dict[tuple[int, int, int], list[int]] = {}
+    done: list[tuple[int, int, int, int, int]] = []
+    for i, row in enumerate(rows):
+        runs: dict[tuple[int, int, int], list[int]] = {}
+        start = 0
+        for stop in range(1, len(columns) + 1):
+            lane = cells.get((row, columns[start]))
+            ends = stop == len(columns) or cells.get((row, columns[stop])) != lane
+            if ends or columns[stop] != columns[stop - 1] + 1:
+                if lane is not None:
+                    key = (columns[start], stop - start, lane)
+                    above = open_runs.pop(key, None) if i and row == rows[i - 1] + 1 else None
+                    runs[key] = [above[0], above[1] + 1] if above else [row, 1]
+                start = stop
+        done += [(first, column, tall, wide, lane) for (column, wide, lane), (first, tall) in open_runs.items()]
+        open_runs = runs
+    return done + [(first, column, tall, wide, lane) for (column, wide, lane), (first, tall) in open_runs.items()]
 
 
 def _strip(lane_map: LaneMap, marked: int, y: int, width: int) -> tuple[str, int]:

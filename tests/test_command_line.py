@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from compare import cli, driver, runs
+from compare import claims, cli, driver, runs
 from compare.cli import app, main
 from kernel import toolchain
 from kernel.errors import BuildError, MissingToolError, NoDeviceError, UsageError
@@ -199,6 +199,18 @@ def test_peaks_state_dense_rates_and_refuse_an_unknown_device(no_gpu, capsys):
     ]
     assert main(["peaks", "--gpu", "NVIDIA Imagined 9000"]) == 2
     assert "Imagined" in capsys.readouterr().err
+
+
+def test_claims_answer_in_json_and_end_with_1_where_one_no_longer_holds(capsys, monkeypatch):
+    assert main(["claims", "crossover", "smem-bytes", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [claim["id"] for claim in answer["claims"]] == ["crossover", "smem-bytes"]
+    assert all({"section", "verdict", "value", "method", "run"} <= set(claim) for claim in answer["claims"])
+    assert main(["claims", "no-such-claim"]) == 2
+    assert main(["claims", "crossover", "--write-docs"]) == 2
+    monkeypatch.setattr(claims, "stopped_holding", lambda results: tuple(results))
+    assert main(["claims", "crossover"]) == 1
+    assert "no longer does: crossover" in capsys.readouterr().err
 
 
 def test_diff_exits_with_1_on_a_regression_only(tmp_path, capsys):

@@ -70,6 +70,16 @@ def test_package_flags_exist_for_simt_and_sm90():
         assert kernel.units()[0].name == kernel.name
 
 
+def test_only_a_default_of_the_package_may_spill():
+    spilling = [kernel for kernel in KERNELS if kernel.spills]
+    assert [kernel.name for kernel in spilling] == [
+        "cutlass_tf32_sm90_256x128x32_1x2_autotransposed_persistent_rr_default"
+    ]
+    assert all(kernel.is_default for kernel in spilling)
+    for kernel in KERNELS:
+        assert kernel.units()[0].allow_spills == (kernel.spills or kernel.package_flags)
+
+
 def test_sweeps_share_the_code_of_their_base():
     swept = [kernel for kernel in KERNELS if kernel.raster != "heuristic"]
     assert {(kernel.raster, kernel.max_swizzle) for kernel in swept} == {
@@ -104,7 +114,8 @@ def test_default_alias_and_unknown_names():
         ({"threadblock_shape": [128, 128, 8], "warp_count": [8, 8, 1]}, ["2048 threads"]),
         ({"threadblock_shape": [128, 128, 8], "warp_count": [2, 2, 2]}, ["warps along k"]),
         ({"threadblock_shape": [128, 128, 7]}, ["k extent 7"]),
-        ({"threadblock_shape": [128, 128, 64], "stages": 16}, ["shared memory"]),
+        ({"threadblock_shape": [64, 64, 32]}, ["k extent 32", "4, 8 or 16"]),
+        ({"threadblock_shape": [128, 128, 16], "stages": 16}, ["shared memory"]),
         ({"stages": 2}, ["3 to 16"]),
         ({"stages": 2.5}, ["integers"]),
         ({"threadblock_shape": [128, 128]}, ["3 integers"]),
@@ -169,7 +180,9 @@ def fp16(m, n, k, **fields):
 def test_simt_refuses_no_shape_pitch_or_alignment(shape):
     m, n, k = shape
     assert SIMT.rejects(Problem(m=m, n=n, k=k)) is None
-    assert SIMT.rejects(Problem(m=m, n=n, k=k, lda=k + 3, ldb=n + 1, ldc=n + 5, align_a=4, align_b=4, align_c=4)) is None
+    assert (
+        SIMT.rejects(Problem(m=m, n=n, k=k, lda=k + 3, ldb=n + 1, ldc=n + 5, align_a=4, align_b=4, align_c=4)) is None
+    )
 
 
 @pytest.mark.parametrize("kernel", [FP16, FP16_SM80], ids=["sm90", "sm80"])

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from handwritten.catalog import KERNELS, get
+from handwritten.catalog import LADDER, get
 from kernel.build import artifact, build_all
 from kernel.contract import Problem
 from kernel.disassemble import sass
@@ -16,14 +16,14 @@ from kernel.gate import objections
 
 pytestmark = pytest.mark.nvcc
 
-NAMES = [kernel.name for kernel in KERNELS]
+NAMES = [kernel.name for kernel in LADDER]
 REGISTERS_PER_SM = 65536
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built():
     """Every build at once, so that a cold cache costs one parallel build."""
-    failed = {n: r for n, r in build_all([u for k in KERNELS for u in k.units()]).items() if isinstance(r, Exception)}
+    failed = {n: r for n, r in build_all([u for k in LADDER for u in k.units()]).items() if isinstance(r, Exception)}
     assert not failed
 
 
@@ -35,7 +35,7 @@ def opcodes(name, width):
     return Counter(opcode for predicate, opcode in instructions if predicate.strip() != "@!PT")
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+@pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 def test_symbol_bound_registers_and_spills(kernel):
     for unit in kernel.units():
         built = artifact(unit)
@@ -116,7 +116,7 @@ def test_no_kernel_copies_asynchronously_that_should_not():
             assert not any(opcode.startswith("LDGSTS") for opcode in opcodes(name, width))
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+@pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 def test_sources_refuse_to_build_without_a_tile(kernel):
     unit = dataclasses.replace(kernel.units()[0], name=f"{kernel.name}.without_tile", flags=("-DVECTOR=1",))
     with pytest.raises(BuildError) as caught:

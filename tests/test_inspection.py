@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from compare.claims.record import PLAIN, plain_kernel
+from cutlass_ref import catalog as cutlass_catalog
 from handwritten import catalog
 from kernel import build, inspection, mapping, toolchain
 from kernel.contract import Problem, Tile
@@ -123,6 +124,24 @@ def test_counters_of_the_ladder_are_predicted(found, name):
     assert (requests, passes, conflicts) == recorded[name]
 
 
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_the_ptx_machine_counts_the_same_multiply_adds_and_passes(plain, ahead):
+    """Two implementations, one on PTX and one on SASS, of what a block does."""
+    import numpy as np
+
+    from kernel.machine import simulate
+
+    kernel, one = plain_kernel(ahead), plain[ahead]
+    problem = Problem(m=128, n=128, k=64)
+    ones = np.ones((128, 64), np.float32)
+    counters = simulate(kernel, problem, ones, ones.T.copy()).reports[0].counters
+    warp_steps = 8 * problem.k
+    assert counters.fma == one.loop.per_k_step["FFMA"] * 32 * warp_steps
+    loads = [access for access in one.shared if access.kind == "load"]
+    assert counters.shared_loads()["passes"] == warp_steps * sum(a.per_k_step * a.passes for a in loads)
+    assert counters.shared_loads()["ideal"] == warp_steps * sum(a.per_k_step * a.ideal for a in loads)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [k.name for k in catalog.KERNELS])
 def test_main_loop_is_found_in_every_hand_written_kernel(found, name):
@@ -137,24 +156,26 @@ def test_main_loop_is_found_in_every_hand_written_kernel(found, name):
     json.dumps(one.to_dict(), allow_nan=False)
 
 
+CUTLASS = list({kernel.units()[0].name: kernel for kernel in reversed(cutlass_catalog.KERNELS)}.values())
+"""One kernel of each translation unit: variants that only differ at launch share their code."""
+
+
 @pytest.mark.slow
 @pytest.mark.cppgen
-def test_main_loop_is_found_in_every_cutlass_kernel():
-    """One kernel of each distinct unit: variants that only differ at launch share their code."""
-    cutlass_catalog = pytest.importorskip("cutlass_ref.catalog")
-    pytest.importorskip("cutlass_cppgen")
-    failures, seen = {}, set()
-    for kernel in cutlass_catalog.KERNELS:
-        unit = kernel.units()[0]
-        if unit.name in seen or build.lookup(unit) is None:
-            continue
-        seen.add(unit.name)
-        one = inspect_kernel(kernel)
-        if one.loop is None or one.loop.warning or not one.loop.per_k_step:
-            failures[kernel.name] = one.loop.warning if one.loop else one.notes
-    assert not failures
-    if not seen:
-        pytest.skip("no CUTLASS kernel is built here; gemm-tracks compare builds them")
+@pytest.mark.parametrize("kernel", CUTLASS, ids=lambda kernel: kernel.name)
+def test_main_loop_is_found_in_every_cutlass_kernel_that_is_built(kernel):
+    if build.lookup(kernel.units()[0]) is None:
+        pytest.skip("not built here; gemm-tracks compare builds it")
+    one = inspect_kernel(kernel)
+    assert one.loop is not None, one.notes
+    assert not one.loop.warning
+    assert one.loop.counted == "executed"
+    math = {"ffma": "FFMA", "mma_sync": "HMMA", "wgmma": "HGMMA"}[kernel.instruction]
+    assert one.loop.per_k_step[math] > 0
+    if kernel.instruction == "ffma":
+        assert one.loop.per_k_step["FFMA"] == kernel.tile.THREAD_M * kernel.tile.THREAD_N
+        assert one.lane_map is not None
+        assert all(access.known for access in one.shared)
 
 
 def test_lane_maps_tell_contiguous_from_split_rows_and_layouts_of_a(found):
@@ -253,12 +274,19 @@ def test_without_a_disassembler_the_error_names_tool_and_package(monkeypatch, pl
 
 
 def test_inspection_is_quick_once_built():
+    """Under five seconds; the best of three, since a machine that also builds is no clock."""
     import time
 
-    inspect_kernel(catalog.get("v6_transposed_split"))
-    began = time.monotonic()
-    inspect_kernel(catalog.get("v6_transposed_split"))
-    assert time.monotonic() - began < 5
+    kernel = catalog.get("v6_transposed_split")
+    inspect_kernel(kernel)
+    taken = []
+    for _ in range(3):
+        began = time.monotonic()
+        inspect_kernel(kernel)
+        taken.append(time.monotonic() - began)
+        if taken[-1] < 5:
+            break
+    assert min(taken) < 5
 
 
 def test_svg_of_two_maps_is_well_formed(found):
@@ -270,8 +298,12 @@ def test_svg_of_two_maps_is_well_formed(found):
     assert {"v2_block_tile", "v6_transposed_split"} <= set(texts)
     assert any("row-wise" in (text or "") for text in texts)
     assert any("transposed" in (text or "") for text in texts)
-    rectangles = [element for element in root.iter() if element.tag.endswith("rect")]
-    assert len(rectangles) > 2 * 64 * 32
+    # Every element of C is covered once: 64 x 32 elements of CELL pixels, per map.
+    regions = [
+        r for r in root.iter() if r.tag.endswith("rect") and int(r.get("height", "1").rstrip("%")) % mapping.CELL == 0
+    ]
+    covered = sum(int(r.get("width")) * int(r.get("height")) for r in regions) // mapping.CELL**2
+    assert covered == 2 * 64 * 32
 
 
 def test_tile_of_the_default_problem_matches_the_kernel():

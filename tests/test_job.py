@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from compare import job, report, runs
+from compare import job, measure, report, runs
 from compare.ceilings import Ceiling
+from compare.cli import main
 from compare.contenders import Contender
 from compare.driver import Device, Driver
 from compare.groups import groups
 from compare.rows import NAMES
 from compare.scoring import with_sgemm_ratio
 from compare.shapes import parse
+from compare.statistics import StoppingRule
+from compare.timing import DeviceFacts
+from compare.windows import BurstSettings, SustainedSettings
 from kernel.contract import Tile
 from kernel.errors import CheckError, DeviceError, LaunchError, MissingToolError, UsageError
 from tests.simulated_bench import SimulatedBench
@@ -108,7 +112,9 @@ class HostExecutor:
 
 class HostSite:
     def __init__(self):
-        self.bench, self.executor = SimulatedBench(), HostExecutor()
+        # An L2 of 16 KiB: cold timing then needs a few operand sets, not thousands.
+        facts = DeviceFacts(name="NVIDIA H200", sms=132, l2_bytes=1 << 14, compute_capability=(9, 0), max_mhz=1980.0)
+        self.bench, self.executor = SimulatedBench(facts=facts), HostExecutor()
 
     def ceilings(self):
         return [
@@ -325,6 +331,11 @@ def test_another_register_count_than_recorded_is_named():
     assert job.differences(here, recorded) == ["v2 106 (recorded 110)"]
 
 
+def test_the_kernels_that_cublas_picked_are_part_of_the_provenance(run):
+    _, rows = run([CUBLAS, fp32("v2", 2e-3)])
+    assert job.cublas_kernels(rows) == {"64x48x32 rr cublas_sgemm": "cublas_sgemm_kernel"}
+
+
 def test_record_cannot_be_narrowed():
     with pytest.raises(UsageError):
         job.run_compare(["v*"], "", None, record=True, as_json=False)
@@ -336,3 +347,87 @@ def test_the_closing_lines_of_a_simulated_run_state_both_gaps(run):
     assert "v2" in same
     assert "1 to 10" in different
     json.dumps(rows, allow_nan=False)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with a simulated GPU, host contenders and an empty results folder."""
+    contenders = [CUBLAS, fp32("v2", 2e-3), fp32("v0", 1e-2, largest_timed=50), FP16]
+    monkeypatch.setenv("GEMM_TRACKS_REVISION", "0123456789")
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("compare.driver.query", lambda: DRIVER)
+    monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr("compare.groups.GpuSite", HostSite)
+    monkeypatch.setattr(job, "contenders", lambda patterns: tuple(contenders))
+    monkeypatch.setattr(job, "build", lambda chosen: {})
+    short = StoppingRule(min_rounds=3, max_rounds=3)
+    settings = dataclasses.replace(
+        measure.record(), burst=BurstSettings(stop=short), sustained=SustainedSettings(window_s=0.02, stop=short)
+    )
+    monkeypatch.setattr("compare.measure.record", lambda: settings)
+    monkeypatch.setattr(job, "RECORD_EVERYTHING_AT", 64)
+    monkeypatch.setattr(job, "RECORD_SQUARES", (40, 48))
+    monkeypatch.setattr(job, "RECORD_COLD_AT", 40)
+    monkeypatch.setattr(job, "RECORD_RECTANGLE", (64, 48, 40))
+    monkeypatch.setattr(job, "LIBRARIES_ONLY_FROM", 48)
+    return tmp_path, contenders
+
+
+def test_record_keeps_a_complete_run_and_makes_it_latest(machine, capsys):
+    root, _ = machine
+    assert main(["compare", "--record"]) == 0
+    folder = runs.latest()
+    assert folder is not None
+    assert folder.parent == root / "results" / "nvidia-h200"
+    run, rows = runs.read_run("latest")
+    assert run["complete"] is True
+    assert run["request"] == "record; kernels default set; shapes default"
+    assert run["cublas_kernels"]
+    assert run["ceilings"]
+    timed = [row for row in rows if row["time_us"]]
+    assert {(row["m"], row["window"]) for row in timed if row["m"] == row["n"]} == {
+        (size, window) for size in (40, 48, 64) for window in ("burst", "sustained")
+    }
+    assert {row["m"] for row in timed if row["l2"] == "cold"} == {40}
+    assert {row["name"] for row in timed if row["m"] != row["n"]} == {"cublas_sgemm"}
+    slow = [row for row in rows if row["name"] == "v0" and row["m"] == 64]
+    assert all("too slow" in row["skipped_because"] for row in slow)
+    out = capsys.readouterr().out
+    assert "Measured here: NVIDIA H200 (132 SMs)" in out
+    assert "Same track (FP32 SIMT, 64x64x64, sustained)" in out
+    assert "Different track (FP16 Tensor Core, 64x64x64, sustained)" in out
+
+
+def test_a_run_without_a_folder_is_kept_in_the_cache_and_a_failure_exits_with_1(machine, capsys):
+    root, contenders = machine
+    assert main(["compare", "--shapes", "32", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recorded"] is False
+    assert len(list((root / "cache" / "runs").glob("*/rows.csv"))) == 1
+    contenders.append(fp32("v9", 1e-3, behaviour="wrong"))
+    assert main(["compare", "--shapes", "32", "--out", str(root / "kept")]) == 1
+    assert "FAILED and therefore not timed, v9" in capsys.readouterr().out
+    assert runs.read_run(root / "kept")[0]["complete"] is True
+    assert runs.latest() is None
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(machine, monkeypatch, capsys):
+    root, _ = machine
+    original, calls = job.run_part, []
+
+    def stopping(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(job, "run_part", stopping)
+    words = ["compare", "--shapes", "32,48"]
+    assert main(words) == 130
+    captured = capsys.readouterr()
+    assert "the same command goes on from there" in captured.err
+    assert "32x32x32" in captured.out
+    assert main(words) == 0
+    assert "going on with" in capsys.readouterr().err
+    (folder,) = (root / "cache" / "runs").iterdir()
+    assert {row["m"] for row in runs.read_run(folder)[1]} == {32, 48}

@@ -20,8 +20,11 @@ except MissingToolError as error:
 THREADS = 256
 GENERATOR = np.random.default_rng(7)
 SPECIAL32 = np.array(
-    [0, 0x80000000, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF]
-    + [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC12345, 0x7F800001, 0x33800000, 0x34000000, 0x4B800000, 0x4B7FFFFF],
+    [
+        *(0, 0x80000000, 1, 0x80000001, 0x007FFFFF, 0x00800000),  # zeros, denormals, the smallest normal number
+        *(0x3F800000, 0xBF800000, 0x33800000, 0x34000000, 0x4B800000, 0x4B7FFFFF),  # one, and where ulps change
+        *(0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC12345, 0x7F800001),  # largest, Inf, NaN
+    ],
     np.uint32,
 )
 
@@ -42,7 +45,7 @@ def kernel(body: str, inputs: int, wide: bool = False, wide_out: bool = False, r
 .visible .entry test({parameters})
 {{
   .reg .b64 %p; .reg .b32 %t; .reg .{kind} %x, %y, %z; .reg .{out_kind} %d;
-  .reg .pred %q, %q1, %q2; .reg .b16 %h, %h1, %h2; .reg .b32 %u, %u1, %u2; .reg .b64 %w, %w1; .reg .f32 %f, %f1; .reg .f64 %e;
+  .reg .pred %q, %q1; .reg .b16 %h, %h1, %h2; .reg .b32 %u, %u1; .reg .b64 %w;
   {registers}
   mov.u32 %t, %tid.x;
   {loads}
@@ -109,7 +112,9 @@ def rounded(exact: Fraction, mode: str = "rn", zero_sign: float = 1.0) -> float:
     }[mode]
     result = (whole + up) * quantum
     if result >= Fraction(2) ** 128:
-        result_float = math.inf if mode == "rn" or (mode == "rm") == negative and mode != "rz" else 3.4028234663852886e38
+        result_float = (
+            math.inf if mode == "rn" or ((mode == "rm") == negative and mode != "rz") else 3.4028234663852886e38
+        )
     else:
         result_float = float(result)
     return -result_float if negative else result_float
@@ -218,7 +223,7 @@ INTEGER = [
     ("cvt.rn.f32.u32 %d, %x;", lambda x, y: x.astype(np.float32).view(np.uint32)),
     ("mov.b32 {%h, %h1}, %x; mov.b32 %d, {%h1, %h};", lambda x, y: x << 16 | x >> 16),
     ("mov.b64 %w, {%x, %y}; mov.b64 {%u, %u1}, %w; xor.b32 %d, %u, %u1;", lambda x, y: x ^ y),
-    ("add.cc.u32 %u, %x, %y; addc.u32 %d, 0, 0;", lambda x, y: (x.astype(np.uint64) + y >> np.uint64(32)).astype(np.uint32)),
+    ("add.cc.u32 %u, %x, %y; addc.u32 %d, 0, 0;", lambda x, y: x.astype(np.uint64) + y >> np.uint64(32)),
     ("sub.cc.u32 %u, %x, %y; subc.u32 %d, 5, 0;", lambda x, y: np.where(x < y, 4, 5)),
     ("mad.lo.cc.u32 %u, %x, %y, %x; madc.hi.u32 %d, %x, %y, 0;",
      lambda x, y: (x.astype(np.uint64) * y + x >> np.uint64(32)).astype(np.uint32)),
@@ -244,7 +249,9 @@ def test_division(kind):
     x, y = words(), words()
     y[y == 0] = 3
     a, b = (x, y) if kind == "u32" else (s(x), s(y))
-    quotient = [int(math.copysign(1, int(p) * int(q))) * (abs(int(p)) // abs(int(q))) for p, q in zip(a, b, strict=True)]
+    quotient = [
+        int(math.copysign(1, int(p) * int(q))) * (abs(int(p)) // abs(int(q))) for p, q in zip(a, b, strict=True)
+    ]
     wanted = np.array([q % 2**32 for q in quotient], np.uint32)
     np.testing.assert_array_equal(execute(f"div.{kind} %d, %x, %y;", x, y), wanted)
     rest = np.array([(int(p) - q * int(v)) % 2**32 for p, q, v in zip(a, quotient, b, strict=True)], np.uint32)
@@ -269,7 +276,8 @@ def test_wide_products_and_64_bit_sums():
 
 def test_conversions_from_float():
     x = floats()
-    values = x.view(np.float32).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        values = x.view(np.float32).astype(np.float64)
     for instruction, rounding in (("rzi", np.trunc), ("rni", np.rint), ("rmi", np.floor), ("rpi", np.ceil)):
         whole = np.where(np.isnan(values), 0, rounding(values))
         wanted = np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int64).astype(np.int32)
@@ -304,7 +312,9 @@ def test_half_and_bfloat_conversions():
 
 def test_half_fma_rounds_once():
     a, b, c = (GENERATOR.integers(0, 2**16, THREADS, dtype=np.uint32) for _ in range(3))
-    body = "cvt.u16.u32 %h, %x; cvt.u16.u32 %h1, %y; cvt.u16.u32 %h2, %z; fma.rn.f16 %h, %h, %h1, %h2; cvt.u32.u16 %d, %h;"
+    body = (
+        "cvt.u16.u32 %h, %x; cvt.u16.u32 %h1, %y; cvt.u16.u32 %h2, %z; fma.rn.f16 %h, %h, %h1, %h2; cvt.u32.u16 %d, %h;"
+    )
     got = execute(body, a, b, c)
     for x, y, z, result in zip(a, b, c, got, strict=True):
         p, q, r = (float(np.array([v], np.uint16).view(np.float16)[0]) for v in (x, y, z))
@@ -327,7 +337,11 @@ def _half(bits: int) -> float:
 
 def test_double_precision():
     x, y = (GENERATOR.uniform(-2, 2, THREADS) for _ in range(2))
-    for body, wanted in (("add.f64 %d, %x, %y;", x + y), ("mul.f64 %d, %x, %y;", x * y), ("div.rn.f64 %d, %x, %y;", x / y)):
+    for body, wanted in (
+        ("add.f64 %d, %x, %y;", x + y),
+        ("mul.f64 %d, %x, %y;", x * y),
+        ("div.rn.f64 %d, %x, %y;", x / y),
+    ):
         got = execute(body, x, y, dtype=np.float64, out=np.float64)
         np.testing.assert_array_equal(got, wanted, body)
     got = execute("fma.rn.f64 %d, %x, %y, %x;", x, y, dtype=np.float64, out=np.float64)
@@ -343,7 +357,9 @@ def test_an_opcode_that_is_missing_is_named_with_its_line():
         run(text, "test", Shape(grid=(1, 1, 1), block=(THREADS, 1, 1)), [source, source])
 
 
-@pytest.mark.parametrize("opcode", ["wgmma.fence.sync.aligned", "mbarrier.init.shared.b64 [%x], 1", "cp.async.bulk.commit_group"])
+@pytest.mark.parametrize(
+    "opcode", ["wgmma.fence.sync.aligned", "mbarrier.init.shared.b64 [%x], 1", "cp.async.bulk.commit_group"]
+)
 def test_opcodes_with_a_seam_say_what_they_are(opcode):
     source = Buffer.from_array("x", np.zeros(THREADS, np.uint32))
     with pytest.raises(MachineFault, match="the PTX machine lacks"):

@@ -63,9 +63,12 @@ def test_chapter_counters(macros):
 
 def test_the_count_of_fmas_and_the_table():
     counters = banks(get("v2_block_tile"), Problem(m=256, n=128, k=64))
-    assert counters.fma == 128 * 128 * 64 and counters.blocks_in_grid == 2
+    assert counters.fma == 128 * 128 * 64
+    assert counters.blocks_in_grid == 2
     text = banks_text(counters)
-    assert "ld.shared" in text and "conflicts" in text and "8.00" in text
+    assert "ld.shared" in text
+    assert "conflicts" in text
+    assert "8.00" in text
 
 
 PATTERNS = """
@@ -102,12 +105,18 @@ def test_the_engine_counts_as_the_model_does(width):
         if turn % 3 == 1:
             address = np.repeat(address[:16], 2)
         if turn % 3 == 2:
-            address = np.arange(32) // int(generator.choice([1, 2, 4])) * width * int(generator.choice([1, 2, 3, 8, 33]))
+            address = (
+                np.arange(32) // int(generator.choice([1, 2, 4])) * width * int(generator.choice([1, 2, 3, 8, 33]))
+            )
             address %= 32768 - 32768 % width
         source = Buffer.from_array("at", address.astype(np.uint32))
         checks = Checks(races=False, initialised=False)
         report = run(
-            PATTERNS.replace("LOAD", LOADS[width]), "pattern", Shape(grid=(1, 1, 1), block=(32, 1, 1)), [source], checks=checks
+            PATTERNS.replace("LOAD", LOADS[width]),
+            "pattern",
+            Shape(grid=(1, 1, 1), block=(32, 1, 1)),
+            [source],
+            checks=checks,
         )
         row = next(row for row in report.counters.instructions if row.space == "shared")
         wanted = model.passes([int(at) for at in address], width)

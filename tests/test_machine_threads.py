@@ -126,17 +126,23 @@ def test_a_block_that_spins_lets_the_others_run():
 
 def test_a_block_that_spins_for_ever_is_reported():
     flag = Buffer.from_array("flag", np.zeros(1, np.int32))
-    report = launch("across_blocks", [flag, target(64, np.int32)], grid=3, block=64, blocks=[0, 1], max_instructions=200_000)
+    report = launch(
+        "across_blocks", [flag, target(64, np.int32)], grid=3, block=64, blocks=[0, 1], max_instructions=200_000
+    )
     assert {fault.kind for fault in report.faults} == {"endless"}
 
 
 def test_atomics_in_shared_and_global_memory():
     x = np.random.default_rng(5).integers(0, 1000, 512).astype(np.int32)
-    counts, largest = Buffer.from_array("counts", np.zeros(8, np.int32)), Buffer.from_array("max", np.zeros(1, np.int32))
+    counts, largest = (
+        Buffer.from_array("counts", np.zeros(8, np.int32)),
+        Buffer.from_array("max", np.zeros(1, np.int32)),
+    )
     total = Buffer.from_array("total", np.zeros(1, np.float32))
     assert launch("histogram", [source(x), counts, largest, total], grid=4, block=128).faults == []
     np.testing.assert_array_equal(counts.array("<i4"), np.bincount(x & 7, minlength=8))
-    assert largest.array("<i4")[0] == x.max() and total.array("<f4")[0] == 256.0
+    assert largest.array("<i4")[0] == x.max()
+    assert total.array("<f4")[0] == 256.0
 
 
 def test_local_constant_and_module_memory():
@@ -174,7 +180,9 @@ def test_tf32_mma_drops_the_bits_that_tf32_has_not():
     np.testing.assert_array_equal(d.array("<f4").reshape(16, 8), a @ b)
 
 
-@pytest.mark.parametrize(("stride", "passes"), [(0, 1), (1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 32), (33, 1), (3, 1)])
+@pytest.mark.parametrize(
+    ("stride", "passes"), [(0, 1), (1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 32), (33, 1), (3, 1)]
+)
 def test_passes_of_strided_words(stride, passes):
     report = launch("strided", [target(32), word(stride)])
     row = next(row for row in report.counters.instructions if row.is_load and row.space == "shared")
@@ -193,13 +201,18 @@ def test_lanes_of_a_warp_are_ordered_by_syncwarp_only():
 def test_checks_can_be_left_out():
     off = Checks(races=False, initialised=False, counting=False)
     report = launch("warp_sum", [source(np.ones(32, np.float32)), target(32)], macros=("WARP_UNSYNCED",), checks=off)
-    assert report.faults == [] and report.counters.instructions == ()
+    assert report.faults == []
+    assert report.counters.instructions == ()
 
 
 def test_some_blocks_only():
     x = np.arange(512, dtype=np.int32)
-    counts, largest = Buffer.from_array("counts", np.zeros(8, np.int32)), Buffer.from_array("max", np.zeros(1, np.int32))
+    counts, largest = (
+        Buffer.from_array("counts", np.zeros(8, np.int32)),
+        Buffer.from_array("max", np.zeros(1, np.int32)),
+    )
     total = Buffer.from_array("total", np.zeros(1, np.float32))
     report = launch("histogram", [source(x), counts, largest, total], grid=4, block=128, blocks=[2])
-    assert report.counters.blocks == 1 and report.counters.scaled() == 4.0
+    assert report.counters.blocks == 1
+    assert report.counters.scaled() == 4.0
     assert largest.array("<i4")[0] == 383

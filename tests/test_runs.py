@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import compare
 from compare import runs
 from compare.driver import Device, Driver
 from compare.rows import COLUMNS, NAMES, row
@@ -177,7 +178,7 @@ def test_load_run_gives_a_frame_with_typed_columns(root):
     writer = runs.RunWriter(root / "nvidia-h200" / "2031-01-01-a", provenance())
     writer.add("a", full_run())
     runs.make_latest(writer.finish(complete=True))
-    frame = runs.load_run()
+    frame = compare.load_run()
     assert tuple(frame.columns) == NAMES
     assert frame["m"].dtype == "Int64"
     assert frame["ok"].dtype == "boolean"

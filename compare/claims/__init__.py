@@ -203,25 +203,3 @@ def write_docs(path: Path, results: Sequence[Result] | None = None, evidence: Ev
     shared = evidence or Evidence()
     path.write_text(document(results or check(evidence=shared), shared), encoding="utf-8")
     return path
-
-
-def run(ids: Sequence[str] = (), *, as_json: bool = False, docs: Path | None = None, accepting: bool = False) -> int:
-    """The command ``claims``. Exit status 1 where a claim that used to hold does not any more."""
-    from compare.claims.record import Evidence
-    from compare.console import answers, messages, print_json
-
-    evidence = Evidence()
-    results = check(ids, evidence)
-    if accepting:
-        accept(results)
-    if docs is not None:
-        write_docs(docs, check(evidence=evidence) if ids else results, evidence)
-    if as_json:
-        print_json(to_json(results))
-    else:
-        answers().print(table(results))
-        answers().print(tally(results))
-    failed = stopped_holding(results)
-    for result in failed:
-        messages().print(f"{result.claim.id} used to hold: {result.finding.value}", style="red")
-    return 1 if failed else 0

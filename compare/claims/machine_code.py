@@ -6,6 +6,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from compare.claims.record import (
     ASYNC_COPY,
     CONDITION,
@@ -19,9 +21,11 @@ from compare.claims.record import (
     Finding,
     Unavailable,
     needs_tools,
+    plain_kernel,
     verdict,
 )
 from kernel import banks, disassemble, occupancy
+from kernel.contract import Problem
 from kernel.errors import BuildError
 from kernel.inspection import Inspection, SharedAccess
 
@@ -188,6 +192,24 @@ def lane_map_matches(evidence: Evidence) -> Finding:
     each = {len(owned) for owned in lane_map.owns.values()}
     value = f"a warp owns {len(rows)} x {len(columns)} = {len(cells)} elements, a lane {sorted(each)}"
     return verdict((len(rows), len(columns), len(cells), each) == (64, 32, 2048, {64}), value)
+
+
+def ragged(evidence: Evidence) -> Finding:
+    """Runs the kernel on the PTX machine, every access checked, on integers that FP32 adds exactly."""
+    from kernel.machine import simulate
+
+    evidence.artifact(PLAIN)
+    wrong = faults = 0
+    shapes = ((35, 79, 19), (1, 1, 1), (129, 130, 33))
+    for m, n, k in shapes:
+        random = np.random.default_rng(0)
+        a = random.integers(-4, 5, (m, k)).astype(np.float32)
+        b = random.integers(-4, 5, (k, n)).astype(np.float32)
+        outcome = simulate(plain_kernel(1), Problem(m=m, n=n, k=k), a, b)
+        wrong += int(np.count_nonzero(outcome.c != a @ b))
+        faults += len(outcome.faults)
+    told = ", ".join("x".join(map(str, shape)) for shape in shapes)
+    return verdict(not wrong and not faults, f"{told}: {wrong} elements differ, {faults} faults")
 
 
 # --- cp.async ----------------------------------------------------------------------------------------
@@ -532,6 +554,13 @@ CLAIMS = (
     ),
     Claim(
         "work-unchanged", "explained 1", "Tiling does not change the number of multiply-adds", EXECUTED, work_unchanged
+    ),
+    Claim(
+        "ragged-extents",
+        "chapter 11.3",
+        "Zero-filled loads and guarded stores make extents free that no tile divides",
+        "plain kernel run on the PTX machine, integers, bit by bit",
+        ragged,
     ),
     Claim(
         "ldgsts-bypass-128",

@@ -219,10 +219,9 @@ class Evidence:
         path = (self.results or runs.results_root()) / self.gpu / "evidence" / f"{name}.json"
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError):
             raise Unavailable(
-                f"{self.gpu}/evidence/{name}.json is not there or not readable ({type(error).__name__}); "
-                "python -m compare.evidence makes it on a GPU"
+                f"there is no readable {self.gpu}/evidence/{name}.json; python -m compare.evidence makes it on a GPU"
             ) from None
         return found
 

@@ -7,10 +7,11 @@
 :func:`run` takes any PTX and any buffers, :func:`run_kernel` a kernel of a catalog and a GEMM.
 """
 
-from kernel.machine.execute import Checks, Shape, run
+from kernel.machine.execute import run
 from kernel.machine.gemm import Outcome, run_kernel, simulate
 from kernel.machine.memory import Buffer
 from kernel.machine.report import Counters, Fault, InstructionCount, Report
+from kernel.machine.shape import Checks, Shape
 
 __all__ = [
     "Buffer",

@@ -18,18 +18,28 @@ import numpy.typing as npt
 from kernel.build import artifact
 from kernel.contract import Kernel, Problem, Unit
 from kernel.errors import MachineFault, UsageError
-from kernel.machine.execute import Checks, Shape, program, run
+from kernel.machine.execute import program, run
 from kernel.machine.gemm import Outcome, simulate
 from kernel.machine.lower import Program
 from kernel.machine.mapping import lane_map, tile_problem
 from kernel.machine.memory import Buffer
 from kernel.machine.ptx import Module, parse
 from kernel.machine.report import Counters, Report
+from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
 
 DTYPES = {
-    **{"f16": "<f2", "f32": "<f4", "f64": "<f8", "i8": "<i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"},
-    **{"u8": "<u1", "u16": "<u2", "u32": "<u4", "u64": "<u8"},
+    "f16": "<f2",
+    "f32": "<f4",
+    "f64": "<f8",
+    "i8": "<i1",
+    "i16": "<i2",
+    "i32": "<i4",
+    "i64": "<i8",
+    "u8": "<u1",
+    "u16": "<u2",
+    "u32": "<u4",
+    "u64": "<u8",
 }
 ARGUMENT_HELP = """One --arg for each kernel parameter, in order:
   5, -1, 0x10        an integer as wide as the parameter
@@ -65,9 +75,7 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither a .cu nor a .ptx file")
     name = re.sub(r"\W", "_", path.stem)
-    unit = Unit(
-        name=f"file_{name}", arch=arch, source=path.absolute(), flags=("-lineinfo", *flags), allow_spills=True
-    )
+    unit = Unit(name=f"file_{name}", arch=arch, source=path.absolute(), flags=("-lineinfo", *flags), allow_spills=True)
     return artifact(unit).ptx.read_text(encoding="utf-8")
 
 
@@ -283,7 +291,9 @@ def banks_text(counters: Counters) -> str:
             f"shared {name}: {total['requests']} requests, {total['passes']} passes, ideal {total['ideal']}, "
             f"conflicts {total['conflicts']}"
         )
-    lines.append(f"{counters.fma} FMAs, {counters.mma} multiply-adds in mma, {counters.warp_instructions} warp instructions")
+    lines.append(
+        f"{counters.fma} FMAs, {counters.mma} multiply-adds in mma, {counters.warp_instructions} warp instructions"
+    )
     return "\n".join(lines)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from kernel.build import content_folder
 from kernel.errors import BuildError
-from kernel.machine.lower import ENGINE_SOURCE, INSTRUCTION, SPECIAL, opcodes
+from kernel.machine.lower import INSTRUCTION, SPECIAL, engine_source, opcodes
 from kernel.toolchain import find
 
 FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off")
 """No contraction and no fast-math: the engine's float arithmetic is the kernel's."""
-HOST_FLAGS = (*FLAGS, "-march=native", "-fPIC", "-shared", "-w")
+HOST_FLAGS = (*FLAGS, "-march=native", "-fPIC", "-w")
 
 FAULT = np.dtype(
     [
@@ -122,6 +122,18 @@ def _host() -> str:
     return "\n".join(dict.fromkeys(line for line in text.splitlines() if line.startswith(wanted)))
 
 
+def _all_of(calls: list[list[str]], folder: Path) -> None:
+    """Run compiler calls side by side; BuildError with what the first refusal said."""
+    running = [
+        subprocess.Popen(call, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for call in calls
+    ]
+    logs = [process.communicate()[1] for process in running]
+    for process, log in zip(running, logs, strict=True):
+        if process.returncode != 0:
+            raise BuildError("g++ refused the PTX machine's engine", log)
+
+
 @functools.cache
 def engine() -> ctypes.CDLL:
     """The loaded engine.
@@ -134,22 +146,27 @@ def engine() -> ctypes.CDLL:
     names = opcodes()
     table = "enum Op {\n" + "".join(f"  OP_{name} = {number},\n" for name, number in names.items()) + "};\n"
     table += f"enum {{ N_SPECIAL = {len(SPECIAL)} }};\n"
-    source = ENGINE_SOURCE.read_text(encoding="utf-8")
+    sources = engine_source()
 
     def make(folder: Path) -> None:
-        (folder / "opcodes.inc").write_text(table, encoding="utf-8")
-        (folder / "engine.cpp").write_text(source, encoding="utf-8")
-        command = [str(compiler.path), *HOST_FLAGS, "engine.cpp", "-o", "engine.so"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BuildError(f"{compiler} refused the PTX machine's engine", done.stderr)
+        for name, text in {**sources, "opcodes.inc": table}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        units = [name for name in sources if name.endswith(".cpp")]
+        calls = [[str(compiler.path), *HOST_FLAGS, "-c", name, "-o", f"{name}.o"] for name in units]
+        _all_of(calls, folder)
+        objects = [f"{name}.o" for name in units]
+        _all_of([[str(compiler.path), "-shared", *objects, "-o", "engine.so"]], folder)
+        for name in objects:
+            (folder / name).unlink()
 
-    key = "\n".join((source, table, compiler.version, " ".join(HOST_FLAGS), _host()))
+    key = "\n".join((*sources.values(), table, compiler.version, " ".join(HOST_FLAGS), _host()))
     library = ctypes.CDLL(str(content_folder("machine", key, make) / "engine.so"))
     library.machine_run.restype = ctypes.c_int
     library.machine_sizes.restype = ctypes.c_int
-    sizes = (INSTRUCTION.itemsize, ctypes.sizeof(BufferRecord), FAULT.itemsize, COUNT.itemsize, TRACE.itemsize)
-    sizes += tuple(ctypes.sizeof(record) for record in (ProgramRecord, LaunchRecord, ResultRecord))
+    sizes = (
+        *(INSTRUCTION.itemsize, ctypes.sizeof(BufferRecord), FAULT.itemsize, COUNT.itemsize, TRACE.itemsize),
+        *(ctypes.sizeof(record) for record in (ProgramRecord, LaunchRecord, ResultRecord)),
+    )
     stated = tuple(library.machine_sizes(which) for which in range(len(sizes)))
     if stated != sizes:
         raise BuildError(f"the engine's records are {stated} bytes, {sizes} are expected")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,38 +24,17 @@ from kernel.machine.engine import (
     ResultRecord,
     engine,
 )
-from kernel.machine.lower import F16X2, BF16X2, SHARED_ORIGIN, Program, lower, opcodes
-from kernel.machine.memory import ADDRESSABLE, Buffer, place
+from kernel.machine.faults import describe
+from kernel.machine.lower import BF16X2, F16X2, Program, lower, opcodes
+from kernel.machine.memory import Buffer, place
 from kernel.machine.merge import merged_accesses
 from kernel.machine.ptx import Module, parse
-from kernel.machine.report import KINDS, Counters, Fault, InstructionCount, Report
+from kernel.machine.report import Counters, InstructionCount, Report
+from kernel.machine.shape import Checks, Shape
 
 MAX_FAULTS = 64
 MAX_SHARED = 232448
 """Bytes of shared memory that one block can have on sm_90."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checks:
-    """What is looked for beside bounds and alignment, which are always checked."""
-
-    races: bool = True
-    initialised: bool = True
-    """A value from shared memory that nobody wrote is a fault where it reaches global memory, an address or
-    a branch. Output memory that nobody wrote is a fault where it is read."""
-    strict: bool = False
-    """Makes the read itself of such shared memory a fault. CUTLASS's SIMT main loops read it for rows and
-    columns beyond the edge, whose results they drop."""
-    counting: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Extents of a launch: blocks, threads, bytes."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    dynamic_smem: int = 0
 
 
 @functools.lru_cache(maxsize=32)
@@ -134,12 +111,13 @@ def run(
         if variable.size
     ]
     everything = [*memory, *module_buffers]
+    engine()  # built once per machine: not part of the run's time
     began = time.monotonic()
     faults, counts, result, accesses = _call(
         code, launch, parameters, everything, checks, blocks, keep_going, max_instructions, trace
     )
     seconds = time.monotonic() - began
-    found = [_describe(code, launch, everything, fault) for fault in faults]
+    found = [describe(code, launch, everything, fault) for fault in faults]
     unsupported = next((fault for fault in found if fault.kind == "unsupported"), None)
     if unsupported is not None:
         raise UnsupportedError(str(unsupported))
@@ -235,128 +213,6 @@ def _call(
     return faults[: result.n_faults], counts, result, accesses[: result.n_trace] if trace else None
 
 
-# ---------------------------------------------------------------------- faults in words
-
-
-def _thread(linear: int, block: tuple[int, int, int]) -> tuple[int, int, int]:
-    return linear % block[0], linear // block[0] % block[1], linear // block[0] // block[1]
-
-
-def _describe(code: Program, launch: Launch | Shape, buffers: list[Buffer], fault: np.void) -> Fault:
-    number, ins = int(fault["kind"]), int(fault["ins"])
-    block = tuple(int(index) for index in fault["block"])
-    thread = _thread(int(fault["thread"]), launch.block)
-    address, size = int(fault["address"]), int(fault["size"])
-    who = f"thread {thread} of block {block}"
-    other_ins = int(fault["other_ins"])
-    other = f"thread {_thread(int(fault['other_thread']), launch.block)}" if fault["other_thread"] >= 0 else ""
-    other_at = f"line {code.line(other_ins)}: {code.text(other_ins)}" if other_ins >= 0 else ""
-    shared = f"shared address {address - SHARED_ORIGIN}{_shared_name(code, address - SHARED_ORIGIN)}"
-    unordered = "with no barrier between them"
-    if number == 1:
-        verb = "write" if fault["extra"] else "read"
-        message = f"{verb} of {size} bytes out of bounds by {who}: {_where(buffers, address)}"
-    elif number == 2:
-        message = f"misaligned access of {size} bytes by {who}: address {address:#x}, {_where(buffers, address)}"
-    elif number == 3:
-        message = f"{who} reads {size} bytes that were never written: {_where(buffers, address)}"
-    elif number == 4:
-        message = f"{who} writes {size} bytes to read-only memory: {_where(buffers, address)}"
-    elif number == 5:
-        total = code.static_smem + launch.dynamic_smem
-        message = f"access of {size} bytes out of bounds by {who}: {shared}; the block has {total} bytes"
-    elif number == 6:
-        message = f"misaligned access of {size} bytes by {who}: {shared}"
-    elif number == 7:
-        message = f"{who} reads {size} bytes that were never written: {shared}"
-    elif number == 8:
-        message = f"race: {who} reads {shared}, which {other} writes ({other_at}) {unordered}"
-    elif number == 9:
-        message = f"race: {who} writes {shared}, which {other} reads ({other_at}) {unordered}"
-    elif number == 10:
-        message = f"race: {who} writes {shared}, which {other} writes too ({other_at}) {unordered}"
-    elif number == 11:
-        elsewhere = f"; {other} waits elsewhere ({other_at})" if other else ""
-        message = f"barrier in divergent code: {who} waits and its whole warp never arrives{elsewhere}"
-    elif number == 12:
-        elsewhere = f" ({other_at})" if other_at else ", which has ended"
-        message = f"barrier that not all threads reach: {who} waits, {int(fault['extra'])} threads arrived; "
-        message += f"missing: {other}{elsewhere}"
-    elif number == 13:
-        message = f"{who} reads {shared} before the cp.async of {other} has been waited for ({other_at})"
-    elif number == 14:
-        message = f"{who} overwrites {shared} while a cp.async of {other} is under way ({other_at})"
-    elif number == 15:
-        message = f"the PTX machine lacks {code.unsupported.get(ins, 'this opcode')}, reached by {who}"
-    elif number == 16:
-        message = f"local access of {size} bytes out of bounds by {who}: offset {address} of {code.local_bytes}"
-    elif number == 17:
-        message = f"trap or failed assertion in {who}"
-    elif number == 18:
-        message = f"{who} does not come to an end"
-    elif number == 19:
-        message = f"{who} waits at a warp-wide instruction that not all of its lanes reach"
-    elif number == 20:
-        message = f"parameter access of {size} bytes out of bounds by {who}: offset {address}"
-    elif number == 21:
-        message = f"{who} shuffles from {other}, which does not take part"
-    elif number == 22:
-        message = f"barrier that not all threads reach: {who} waits, {other} has left the kernel"
-    elif number == 23:
-        message = f"{who} stores to {_where(buffers, address)} a value from shared memory never written ({other_at})"
-    elif number == 24:
-        message = f"{who} uses as an address a value from shared memory never written ({other_at})"
-    elif number == 25:
-        message = f"{who} branches on a value from shared memory never written ({other_at})"
-    else:
-        message = f"fault {number} by {who}"
-    return Fault(
-        kind=KINDS[number],
-        message=message,
-        kernel=code.name,
-        instruction=code.text(ins),
-        line=code.line(ins),
-        source=code.source(ins),
-        block=(block[0], block[1], block[2]),
-        thread=thread,
-        address=address,
-        count=int(fault["count"]),
-    )
-
-
-def _where(buffers: list[Buffer], address: int) -> str:
-    if address < 4096:
-        return f"address {address:#x} (a null pointer)"
-    if not buffers:
-        return f"address {address:#x}"
-
-    def distance(buffer: Buffer) -> int:
-        return max(buffer.address - address, address - buffer.address - buffer.data.size + 1, 0)
-
-    nearest = min(buffers, key=distance)
-    where = nearest.where(address)
-    offset = address - nearest.address
-    if 0 <= offset < nearest.data.size and not nearest.shadow[offset] & ADDRESSABLE:
-        where += f", between the rows of {nearest.name}"
-    return where if distance(nearest) < 2**32 else f"address {address:#x}, in no buffer"
-
-
-def _shared_name(code: Program, offset: int) -> str:
-    for name, (start, size) in code.shared.items():
-        if size and start <= offset < start + size and len(code.shared) > 1:
-            return f" ({_plain(name)}+{offset - start})"
-    return ""
-
-
-def _plain(name: str) -> str:
-    """A variable's name without the mangling of the function it is local to."""
-    for found in re.finditer(r"E(\d+)(?=[A-Za-z_])", name):
-        last = name[found.end() :]
-        if len(last) == int(found[1]):
-            return last
-    return name
-
-
 # ---------------------------------------------------------------------- counters
 
 
@@ -415,6 +271,4 @@ def _counters(code: Program, counts: npt.NDArray[np.void], blocks: int, grid: in
             )
         )
     rows.sort(key=lambda row: row.line)
-    return Counters(
-        blocks=blocks, blocks_in_grid=grid, instructions=tuple(rows), mix=mix, fma=fma, mma=mma
-    )
+    return Counters(blocks=blocks, blocks_in_grid=grid, instructions=tuple(rows), mix=mix, fma=fma, mma=mma)

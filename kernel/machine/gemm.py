@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from kernel.build import artifact
 from kernel.contract import ITEMSIZE, MAX_KNOWN_ALIGNMENT, Kernel, Pointers, Problem
-from kernel.errors import ShapeError
-from kernel.machine.execute import Checks, run
+from kernel.errors import MachineFault, ShapeError
+from kernel.machine.execute import run
+from kernel.machine.faults import OUTPUT_NOT_WRITTEN
 from kernel.machine.memory import ADDRESSABLE, INITIALISED, WRITABLE, WRITTEN, Buffer, place
 from kernel.machine.report import Fault, Report
+from kernel.machine.shape import Checks
 from kernel.plan import arguments, plan
 
 Array = npt.NDArray[np.generic]
@@ -36,7 +38,7 @@ class Outcome:
         return [note for report in self.reports for note in report.notes]
 
 
-def _laid_out(name: str, problem: Problem, array: Array | None, align: int, writable: bool) -> Buffer:
+def _laid_out(name: str, problem: Problem, array: Array | None, writable: bool) -> Buffer:
     """A buffer that holds an operand as the problem lays it out; what lies between its rows is out of bounds."""
     rows, width, pitch, dtype = {
         "A": (problem.m if problem.layout[0] == "r" else problem.k, problem.a_width, problem.lda, problem.dtype_in),
@@ -61,7 +63,6 @@ def _laid_out(name: str, problem: Problem, array: Array | None, align: int, writ
         writable=writable,
         itemsize=size,
         width=pitch,
-        address=0 if align >= MAX_KNOWN_ALIGNMENT else align,
     )
 
 
@@ -107,20 +108,16 @@ def simulate(
         c = _check("C", c, (problem.m, problem.n))
     steps = plan(kernel, problem)
     buffers = [
-        _laid_out("A", problem, a if problem.layout[0] == "r" else a.T, problem.align_a, False),
-        _laid_out("B", problem, b if problem.layout[1] == "r" else b.T, problem.align_b, False),
-        _laid_out("C", problem, c if reads_c else None, problem.align_c, True),
+        _laid_out("A", problem, a if problem.layout[0] == "r" else a.T, False),
+        _laid_out("B", problem, b if problem.layout[1] == "r" else b.T, False),
+        _laid_out("C", problem, c if reads_c else None, True),
     ]
-    offsets = [buffer.address for buffer in buffers]
-    for buffer in buffers:
-        buffer.address = 0
     if steps.workspace:
-        workspace = Buffer(name="workspace", data=np.full(steps.workspace, 0xFF, np.uint8), initialised=False)
-        buffers.append(workspace)
-        offsets.append(0)
+        scratch = np.full(steps.workspace, 0xFF, np.uint8)
+        buffers.append(Buffer(name="workspace", data=scratch, initialised=False))
     place(buffers)
-    for buffer, offset in zip(buffers, offsets, strict=True):
-        buffer.address += offset
+    for buffer, align in zip(buffers, (problem.align_a, problem.align_b, problem.align_c), strict=False):
+        buffer.address += align % MAX_KNOWN_ALIGNMENT
     address = {buffer.name: buffer.address for buffer in buffers}
     pointers = Pointers(a=address["A"], b=address["B"], c=address["C"], workspace=address.get("workspace", 0))
     empty = np.empty((problem.m, problem.n), problem.dtype_out)
@@ -163,7 +160,7 @@ def _unwritten(kernel: Kernel, output: Buffer) -> list[Fault]:
     first, last = (output.where(output.address + int(at)) for at in (missing[0], missing[-1]))
     count = missing.size // output.itemsize
     message = f"{count} elements of the output were never written, from {first} to {last}"
-    return [Fault(kind="output not written", message=message, kernel=kernel.name, count=1)]
+    return [Fault(kind=OUTPUT_NOT_WRITTEN, message=message, kernel=kernel.name, count=1)]
 
 
 def run_kernel(
@@ -185,10 +182,5 @@ def run_kernel(
     """
     outcome = simulate(kernel, problem, a, b, c, checks=checks)
     if outcome.faults:
-        report = outcome.reports[-1] if outcome.reports else None
-        if report is not None and report.faults:
-            report.raise_faults()
-        from kernel.errors import MachineFault
-
         raise MachineFault("\n".join(str(fault) for fault in outcome.faults))
     return outcome.c

@@ -1,6 +1,6 @@
 """PTX statements to the engine's instruction records: operand slots, types, control flow order.
 
-The engine's opcodes are the ``OP_`` names in engine.cpp; an opcode that has no lowering here becomes
+The engine's opcodes are the ``OP_`` names in engine_source/; an opcode that has no lowering here becomes
 ``unsupported`` and is an error that names it only if it is reached.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kernel.errors import MachineFault
 from kernel.machine.ptx import TYPE_BYTES, Function, Module, Statement, Variable
 
-ENGINE_SOURCE = Path(__file__).with_name("engine.cpp")
+ENGINE_FOLDER = Path(__file__).with_name("engine_source")
 NO_OPERAND = -(2**31)
 SHARED_ORIGIN = 1024
 SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 0x01000000, 0x04000000, 0x06000000
@@ -43,16 +43,50 @@ ALIASES = {
 
 U8, S8, U16, S16, U32, S32, U64, S64, F16, BF16, F32, F64, PRED, F16X2, BF16X2, TF32, B128 = range(17)
 TYPES = {
-    **{"u8": U8, "s8": S8, "b8": U8, "u16": U16, "s16": S16, "b16": U16, "u32": U32, "s32": S32, "b32": U32},
-    **{"u64": U64, "s64": S64, "b64": U64, "f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "pred": PRED},
-    **{"f16x2": F16X2, "bf16x2": BF16X2, "tf32": TF32, "b128": B128},
+    "u8": U8,
+    "s8": S8,
+    "b8": U8,
+    "u16": U16,
+    "s16": S16,
+    "b16": U16,
+    "u32": U32,
+    "s32": S32,
+    "b32": U32,
+    "u64": U64,
+    "s64": S64,
+    "b64": U64,
+    "f16": F16,
+    "bf16": BF16,
+    "f32": F32,
+    "f64": F64,
+    "pred": PRED,
+    "f16x2": F16X2,
+    "bf16x2": BF16X2,
+    "tf32": TF32,
+    "b128": B128,
 }
 GENERIC, GLOBAL, SHARED, LOCAL, PARAM = range(5)
 GUARD_NEGATED, ADDRESS_64, FTZ, SAT, DST_64, NEGATE_P, YIELDS, NAN_MODE = (1 << bit for bit in range(8))
 ROUNDING = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 4, "rni": 8, "rzi": 9, "rmi": 10, "rpi": 11}
 COMPARE = {
-    **{"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5},
-    **{"equ": 6, "neu": 7, "ltu": 8, "leu": 9, "gtu": 10, "geu": 11, "num": 12, "nan": 13},
+    "eq": 0,
+    "ne": 1,
+    "lt": 2,
+    "le": 3,
+    "gt": 4,
+    "ge": 5,
+    "lo": 2,
+    "ls": 3,
+    "hi": 4,
+    "hs": 5,
+    "equ": 6,
+    "neu": 7,
+    "ltu": 8,
+    "leu": 9,
+    "gtu": 10,
+    "geu": 11,
+    "num": 12,
+    "nan": 13,
 }
 BOOLEAN = {"and": 1, "or": 2, "xor": 3}
 SUFFIX = {U16: "16", S16: "16", U32: "", S32: "", U64: "64", S64: "64"}
@@ -87,9 +121,15 @@ SEAMS = {
 
 
 @cache
+def engine_source() -> dict[str, str]:
+    """The engine's C++ files by name."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINE_FOLDER.glob("*.*"))}
+
+
+@cache
 def opcodes() -> dict[str, int]:
     """Number of every engine opcode, from the names the engine's source uses."""
-    names = sorted(set(re.findall(r"\bOP_(\w+)", ENGINE_SOURCE.read_text(encoding="utf-8"))))
+    names = sorted({name for text in engine_source().values() for name in re.findall(r"\bOP_(\w+)", text)})
     return {name: number for number, name in enumerate(names)}
 
 
@@ -163,12 +203,17 @@ _TARGETS = {
     **dict.fromkeys(("unpack64", "unpack32", "setp"), (2, 0)),
     **dict.fromkeys(("nop", "bra", "brx", "goto", "exit", "bar", "trap", "warp_sync", "unsupported"), (0, 0)),
     **dict.fromkeys(("cp_commit", "cp_wait", "poll"), (0, 0)),
-    **{"mma": (4, 0), "shfl": (2, 1), "vote": (1, 1), "redux": (1, 1), "match": (1, 1), "elect": (2, 1)},
+    "mma": (4, 0),
+    "shfl": (2, 1),
+    "vote": (1, 1),
+    "redux": (1, 1),
+    "match": (1, 1),
+    "elect": (2, 1),
 }
 """(operands that an engine opcode writes, index of the first); (1, 0) where it is not listed."""
 
 
-class _Unsupported(Exception):
+class _Unsupported(Exception):  # noqa: N818 - it says what becomes of the instruction
     pass
 
 
@@ -191,8 +236,8 @@ class Lowering:
         self.unsupported: dict[int, str] = {}
         self.narrowest = 4
         self.out: list[Lowered] = []
-        self._lay_out_variables()
         self._register_types: dict[str, int] = {}
+        self._lay_out_variables()
 
     # ------------------------------------------------------------------ variables
     def _lay_out_variables(self) -> None:
@@ -326,10 +371,7 @@ class Lowering:
         digits = text.rstrip("Uu")
         negative = digits.startswith("-")
         digits = digits.lstrip("+-")
-        if len(digits) > 1 and digits[0] == "0" and digits[1].isdigit():
-            value = int(digits, 8)
-        else:
-            value = int(digits, 0)
+        value = int(digits, 8) if len(digits) > 1 and digits[0] == "0" and digits[1].isdigit() else int(digits, 0)
         value = -value if negative else value
         if kind == F32 and prefix != "0x":
             return int(np.array([value], np.float32).view(np.uint32)[0])
@@ -366,7 +408,7 @@ class Lowering:
         return space, address + (int(match[2], 0) if match[2] else 0)
 
     def address(self, text: str, out: Lowered) -> tuple[int, int]:
-        """(operand, offset) of ``[register+offset]`` or ``[symbol+offset]``."""
+        """(operand, offset) of ``[register+offset]`` or ``[symbol+offset]``; notes a 64-bit register in the flags."""
         inside = text.strip()
         if not inside.startswith("["):
             raise _Unsupported(f"address {text}")
@@ -438,7 +480,6 @@ class Lowering:
             )
             pool += ins.operands
         constants = np.concatenate(self.constant_words) if self.constant_words else np.zeros(64, np.uint32)
-        # The engine addresses constants by -1 - place and 64-bit ones by whole words: same array.
         return Program(
             name=function.name,
             function=function,
@@ -601,7 +642,7 @@ class _Blocks:
 
 def _contractible(function: Function) -> tuple[tuple[int, int], ...]:
     """Pairs of mul.f32 and add/sub.f32, neither with a rounding, where one feeds the other directly."""
-    plain = {"mul": {}, "add": {}}  # type: dict[str, dict[str, Statement]]
+    products: dict[str, Statement] = {}
     uses: dict[str, int] = {}
     pairs = []
     for statement in function.statements:
@@ -612,11 +653,11 @@ def _contractible(function: Function) -> tuple[tuple[int, int], ...]:
         if words[-1] != "f32" or any(word in ROUNDING for word in words):
             continue
         if words[0] == "mul":
-            plain["mul"][statement.operands[0]] = statement
+            products[statement.operands[0]] = statement
         elif words[0] in ("add", "sub"):
             for operand in statement.operands[1:]:
-                if operand in plain["mul"] and uses.get(operand) == 1:
-                    pairs.append((plain["mul"][operand].line, statement.line))
+                if operand in products and uses.get(operand) == 1:
+                    pairs.append((products[operand].line, statement.line))
     return tuple(pairs)
 
 
@@ -655,7 +696,8 @@ def _all(low: Lowering, statement: Statement, kind: int) -> list[int]:
     return [low.operand(text, kind) for text in statement.operands]
 
 
-@_handles("pragma", "prefetch", "prefetchu", "membar", "fence", "griddepcontrol", "setmaxnreg", "discard", "applypriority", "brkpt")
+@_handles("pragma", "prefetch", "prefetchu", "membar", "fence", "griddepcontrol")
+@_handles("setmaxnreg", "discard", "applypriority", "brkpt")
 def _nothing(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.op = "nop"
 
@@ -723,11 +765,6 @@ def _cvta(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.operands = [target, source, low.constant(window, kind in WIDE)]
 
 
-@_handles("isspacep")
-def _isspacep(low: Lowering, statement: Statement, out: Lowered) -> None:
-    raise _Unsupported("")
-
-
 @_handles("add", "sub")
 def _add(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
@@ -761,17 +798,15 @@ def _carry(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
     word = statement.opcode[0]
     out.op = "carry64" if kind in WIDE else "carry"
-    out.mod = (1 if word.endswith("c") and word != "c" and word in ("addc", "subc") else 0)
+    out.mod = 1 if word in ("addc", "subc") else 0
     out.mod |= (2 if "cc" in statement.opcode else 0) | (4 if word.startswith("sub") else 0)
     out.operands = _all(low, statement, kind)
 
 
-@_handles("mul", "mul24")
+@_handles("mul")
 def _mul(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
     words = statement.opcode
-    if words[0] == "mul24":
-        raise _Unsupported("")
     if kind in (F32, F64):
         _float_flags(statement, out)
         out.op, out.operands = f"mul_{SIGNED_SUFFIX[kind]}", _all(low, statement, kind)
@@ -869,7 +904,7 @@ def _min_max(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
     word = statement.opcode[0]
     out.operands = _all(low, statement, kind)
-    if len(out.operands) != 3 or "xorsign" in statement.opcode or "abs" in statement.opcode or "relu" in statement.opcode:
+    if len(out.operands) != 3 or set(statement.opcode) & {"xorsign", "abs", "relu"}:
         raise _Unsupported("")
     if kind in SMALL:
         _small(statement, out, kind, 4 if word == "min" else 5)
@@ -1015,11 +1050,6 @@ def _setp(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.operands = [p, q, x, y, c]
 
 
-@_handles("set")
-def _set(low: Lowering, statement: Statement, out: Lowered) -> None:
-    raise _Unsupported("")
-
-
 @_handles("selp")
 def _selp(low: Lowering, statement: Statement, out: Lowered) -> None:
     kind = _types(statement)[-1]
@@ -1105,7 +1135,7 @@ def _memory(low: Lowering, statement: Statement, out: Lowered) -> None:
         raise _Unsupported("")
     if any(word in ("volatile", "acquire", "relaxed") for word in words):
         out.flags |= YIELDS
-    data, place = (statement.operands[0], statement.operands[1]) if load else (statement.operands[1], statement.operands[0])
+    data, place = statement.operands[:2] if load else statement.operands[1::-1]
     base, out.imm = low.address(place, out)
     names = [part.strip() for part in data[1:-1].split(",")] if data.startswith("{") else [data]
     registers = [name for name in names if low.is_register(name)]
@@ -1202,7 +1232,7 @@ def _mma(low: Lowering, statement: Statement, out: Lowered) -> None:
     if (shape, types[1]) not in known or "sp" in words or "row" not in words or "col" not in words:
         raise _Unsupported("")
     out.op, out.ty, out.vec = "mma", TYPES[types[1]], int(shape.split("k")[1])
-    out.operands = [slot for text in statement.operands for slot in low.vector(text, F32 if text is None else U32)]
+    out.operands = [slot for text in statement.operands for slot in low.vector(text, U32)]
 
 
 @_handles("bar", "barrier")

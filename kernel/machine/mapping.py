@@ -11,11 +11,13 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
+from kernel.build import artifact
 from kernel.contract import ITEMSIZE, Kernel, Problem
 from kernel.errors import UsageError
-from kernel.machine.execute import Checks, program
+from kernel.machine.execute import program
 from kernel.machine.gemm import simulate
 from kernel.machine.lower import SHARED, opcodes
+from kernel.machine.shape import Checks
 from kernel.mapping import LANES, Cells, LaneMap, of_instruction, shared_layout
 from kernel.plan import plan
 
@@ -47,8 +49,10 @@ def _numbered(rows: int, columns: int, dtype: str, tag: int) -> npt.NDArray[np.g
     if dtype == "float16":
         if rows * columns >= 0x7C00:
             raise UsageError(f"a tile of {rows} x {columns} halves has more elements than half-precision numbers")
-        return (numbers + 1 + (0x8000 if tag == TAG_B else 0)).astype(np.uint16).view(np.float16)
-    return (numbers + np.uint32(tag)).view(np.float32)
+        halves: npt.NDArray[np.generic] = (numbers + 1 + (0x8000 if tag == TAG_B else 0)).astype(np.uint16)
+        return halves.view(np.float16)
+    words: npt.NDArray[np.generic] = numbers + np.uint32(tag)
+    return words.view(np.float32)
 
 
 class _Elements:
@@ -92,8 +96,6 @@ def lane_map(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
     outcome = simulate(kernel, problem, a, b, checks=checks, blocks=[0], keep_going=True, trace=TRACE_LIMIT)
     report = outcome.reports[0]
     assert report.trace is not None
-    from kernel.build import artifact
-
     launch = plan(kernel, problem).launches[0]
     code = program(artifact(launch.unit).ptx, launch.entry)
     trace = report.trace[report.trace["thread"] < LANES]

@@ -29,7 +29,7 @@ class Buffer:
     writable: bool = True
     initialised: bool = True
     """False where the kernel must write a byte before it reads it."""
-    shadow: npt.NDArray[np.uint8] = field(default=None)  # type: ignore[assignment]
+    shadow: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     itemsize: int = 4
     """Bytes of an element, for messages."""
     width: int = 0
@@ -38,7 +38,7 @@ class Buffer:
     def __post_init__(self) -> None:
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
             self.data = np.ascontiguousarray(self.data).reshape(-1).view(np.uint8)
-        if self.shadow is None:
+        if self.shadow.size != self.data.size:
             state = ADDRESSABLE | (INITIALISED if self.initialised else 0) | (WRITABLE if self.writable else 0)
             self.shadow = np.full(self.data.size, state, np.uint8)
 

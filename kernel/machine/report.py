@@ -10,36 +10,6 @@ import numpy.typing as npt
 
 from kernel.errors import MachineFault
 
-KINDS = (
-    "",
-    "out of bounds",
-    "misaligned",
-    "uninitialised read",
-    "write to read-only memory",
-    "shared out of bounds",
-    "shared misaligned",
-    "uninitialised shared read",
-    "race",
-    "race",
-    "race",
-    "divergent barrier",
-    "barrier not reached",
-    "async copy read early",
-    "async copy overwritten",
-    "unsupported",
-    "local out of bounds",
-    "trap",
-    "endless",
-    "warp synchronisation not reached",
-    "parameter out of bounds",
-    "shuffle from inactive lane",
-    "barrier not reached",
-    "uninitialised value stored",
-    "uninitialised value used as an address",
-    "uninitialised value branched on",
-)
-"""Kind of fault by the engine's number. ``output not written`` is found after the run."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:

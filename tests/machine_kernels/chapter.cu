@@ -1,5 +1,5 @@
-// The chapter's tiled kernel (section 11.3) with its options as macros: PAD, SWIZZLE, AHEAD (k steps read at once).
-// Aligned sizes, no guards: only its shared accesses matter here.
+// The chapter's tiled kernel (section 11.3) with its options as macros: PAD, SWIZZLE, AHEAD (k steps read at
+// once). Aligned sizes, no guards: only its shared accesses matter here.
 #ifndef AHEAD
 #define AHEAD 1
 #endif
@@ -17,7 +17,8 @@ __device__ __forceinline__ int column(int row, int kk) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256) chapter(const float* A, const float* B, float* C, int m, int n, int k) {
+extern "C" __global__ void __launch_bounds__(256)
+    chapter(const float* A, const float* B, float* C, int m, int n, int k) {
     __shared__ float a_tile[128][PITCH];
     __shared__ float b_tile[16][128];
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;

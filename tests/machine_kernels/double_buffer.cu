@@ -8,10 +8,12 @@ __device__ __forceinline__ void copy(float* to, const float* from, bool exists) 
     exists = true;
 #endif
     const int bytes = exists ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes)
+                 : "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(256) gemm(const float* A, const float* B, float* C, int m, int n, int k) {
+extern "C" __global__ void __launch_bounds__(256)
+    gemm(const float* A, const float* B, float* C, int m, int n, int k) {
     __shared__ float a_tile[2][TILE][STEP];
     __shared__ float b_tile[2][STEP][TILE];
     const int thread = threadIdx.y * 16 + threadIdx.x;
@@ -27,7 +29,8 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const float* A, const flo
 #else
         const bool a_there = row0 + ar < m && ak < k;
 #endif
-        const long long last = static_cast<long long>(m) * k - 1, at = static_cast<long long>(row0 + ar) * k + ak;
+        const long long last = static_cast<long long>(m) * k - 1,
+                        at = static_cast<long long>(row0 + ar) * k + ak;
 #ifdef TAIL_UNGUARDED
         copy(&a_tile[stage][ar][thread % STEP], A + (at < last ? at : last), a_there);
 #else
@@ -38,7 +41,8 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const float* A, const flo
 #ifdef TAIL_UNGUARDED  // B is guarded as it should be: the poison comes through A alone
         b_tile[stage][thread / TILE][bc] = b_there ? B[static_cast<long long>(bk) * n + col0 + bc] : 0.0f;
 #else
-        copy(&b_tile[stage][thread / TILE][bc], B + (b_there ? static_cast<long long>(bk) * n + col0 + bc : 0), b_there);
+        copy(&b_tile[stage][thread / TILE][bc],
+             B + (b_there ? static_cast<long long>(bk) * n + col0 + bc : 0), b_there);
 #endif
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
@@ -47,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const float* A, const flo
         for (int kk = 0; kk < STEP; ++kk)
             for (int i = 0; i < 2; ++i)
                 for (int j = 0; j < 2; ++j)
-                    acc[i][j] += a_tile[stage][threadIdx.y + 16 * i][kk] * b_tile[stage][kk][threadIdx.x + 16 * j];
+                    acc[i][j] +=
+                        a_tile[stage][threadIdx.y + 16 * i][kk] * b_tile[stage][kk][threadIdx.x + 16 * j];
     };
     load(0, 0);
     for (int tile = 1; tile < tiles; ++tile) {

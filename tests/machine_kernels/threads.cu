@@ -1,4 +1,5 @@
-// What threads do together: shuffles, votes, named barriers, divergence, atomics, spinning, local and constant memory.
+// What threads do together: shuffles, votes, named barriers, divergence, atomics, spinning, local and
+// constant memory.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -32,12 +33,22 @@ extern "C" __global__ void divergence(int* y, int n) {
         sum += i;
     }
     switch (t % 6) {
-        case 0: sum += 1; break;
-        case 1: sum *= 3;
-        case 2: sum -= 2; break;
-        case 3: sum ^= 5; break;
-        case 4: sum = -sum; break;
-        default: sum += 100;
+        case 0:
+            sum += 1;
+            break;
+        case 1:
+            sum *= 3;
+        case 2:
+            sum -= 2;
+            break;
+        case 3:
+            sum ^= 5;
+            break;
+        case 4:
+            sum = -sum;
+            break;
+        default:
+            sum += 100;
     }
     y[t] = sum + __popc(__activemask());
 }
@@ -126,18 +137,26 @@ __device__ void multiply(const T* A, const T* B, float* D, const bool brain) {
                  : "r"(shared_address(&b[t % 16][0])));
     float d[4] = {1, 1, 1, 1};
     if (brain) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(fa[0]), "r"(fa[1]), "r"(fa[2]), "r"(fa[3]), "r"(fb[0]), "r"(fb[1]));
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(fa[0]), "r"(fa[1]), "r"(fa[2]), "r"(fa[3]), "r"(fb[0]), "r"(fb[1]));
     } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(fa[0]), "r"(fa[1]), "r"(fa[2]), "r"(fa[3]), "r"(fb[0]), "r"(fb[1]));
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(fa[0]), "r"(fa[1]), "r"(fa[2]), "r"(fa[3]), "r"(fb[0]), "r"(fb[1]));
     }
     for (int i = 0; i < 4; ++i) D[(t / 4 + i / 2 * 8) * 8 + t % 4 * 2 + i % 2] = d[i];
 }
-extern "C" __global__ void multiply_half(const half* A, const half* B, float* D) { multiply(A, B, D, false); }
-extern "C" __global__ void multiply_bfloat(const __nv_bfloat16* A, const __nv_bfloat16* B, float* D) { multiply(A, B, D, true); }
+extern "C" __global__ void multiply_half(const half* A, const half* B, float* D) {
+    multiply(A, B, D, false);
+}
+extern "C" __global__ void multiply_bfloat(const __nv_bfloat16* A, const __nv_bfloat16* B, float* D) {
+    multiply(A, B, D, true);
+}
 
 extern "C" __global__ void multiply_tf32(const float* A, const float* B, float* D) {
     const int g = threadIdx.x / 4, t = threadIdx.x % 4;
@@ -147,10 +166,12 @@ extern "C" __global__ void multiply_tf32(const float* A, const float* B, float* 
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
         return r;
     };
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(bits(A[g * 8 + t])), "r"(bits(A[(g + 8) * 8 + t])), "r"(bits(A[g * 8 + t + 4])),
-                   "r"(bits(A[(g + 8) * 8 + t + 4])), "r"(bits(B[t * 8 + g])), "r"(bits(B[(t + 4) * 8 + g])));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(bits(A[g * 8 + t])), "r"(bits(A[(g + 8) * 8 + t])), "r"(bits(A[g * 8 + t + 4])),
+          "r"(bits(A[(g + 8) * 8 + t + 4])), "r"(bits(B[t * 8 + g])), "r"(bits(B[(t + 4) * 8 + g])));
     for (int i = 0; i < 4; ++i) D[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
 }
 

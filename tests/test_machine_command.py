@@ -1,0 +1,85 @@
+"""run-cpu on anybody's file: arguments, entries, saved output, and the texts a terminal shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from handwritten.catalog import get
+from kernel.errors import UsageError
+from kernel.machine import command
+from kernel.machine.ptx import parse
+
+SOURCE = Path(__file__).parent / "machine_kernels" / "double_buffer.cu"
+GRID, BLOCK = (2, 2, 1), (16, 16, 1)
+pytestmark = pytest.mark.nvcc
+
+
+def test_a_file_with_its_arguments_in_words(tmp_path):
+    a = np.random.default_rng(1).uniform(-1, 1, (50, 20)).astype(np.float32)
+    np.save(tmp_path / "a.npy", a)
+    saved = tmp_path / "c.npy"
+    arguments = [f"in:{tmp_path / 'a.npy'}", "random:f32:20x40:7", f"out:f32:50x40:{saved}", "50", "i32:40", "0x14"]
+    done = command.run_file(SOURCE, "gemm", GRID, BLOCK, arguments)
+    assert done.report.faults == []
+    assert done.saved == (saved,)
+    b = np.random.default_rng(7).uniform(-1, 1, (20, 40)).astype(np.float32)
+    np.testing.assert_array_equal(done.buffers[1], b)
+    np.testing.assert_allclose(done.buffers[2], a.astype(np.float64) @ b, atol=1e-5)
+    np.testing.assert_array_equal(np.load(saved), done.buffers[2])
+    assert "gemm: no faults; 4 of 4 blocks" in command.report_text(done.report)
+
+
+def test_faults_are_shown_with_instruction_and_source_line():
+    arguments = ["random:f32:50x20", "random:f32:20x40", "out:f32:50x39", "50", "40", "20"]
+    text = command.report_text(command.run_file(SOURCE, "gemm", GRID, BLOCK, arguments).report)
+    assert "write of 4 bytes out of bounds by thread" in text
+    assert "past the end of argument 2" in text
+    assert "st.global.f32" in text
+    assert "kernel.cu:" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"symbol": "nobody"}, "entries of the file: beyond, copy4, gemm"),
+        ({"symbol": ""}, "there are 5 entries; name one"),
+        ({"arguments": ["1"]}, "takes 6 parameters of 8, 8, 8, 4, 4, 4 bytes; 1 were given"),
+        ({"arguments": ["seven"] * 6}, "neither a number nor a buffer"),
+        ({"arguments": ["random:f33:4"] * 6}, "no type 'f33'"),
+        ({"arguments": ["zeros:f32:4y"] * 6}, "are no extents"),
+        ({"arguments": ["out:f32"] * 6}, "a type and extents are needed"),
+        ({"arguments": ["in:/nowhere.npy"] * 6}, "cannot be read as a .npy file"),
+        ({"arguments": ["f32:1"] * 6}, "has 4 bytes; parameter 0 of gemm has 8"),
+        ({"path": SOURCE.with_name("nothing.cu")}, "is not a file"),
+        ({"path": Path(__file__)}, "neither a .cu nor a .ptx file"),
+    ],
+)
+def test_what_does_not_fit_is_a_usage_error(changed, message):
+    given = {"path": SOURCE, "symbol": "gemm", "grid": GRID, "block": BLOCK, "arguments": ["0"] * 6, **changed}
+    with pytest.raises(UsageError, match=message):
+        command.run_file(**given)
+
+
+def test_mangled_names_are_found_by_their_plain_one():
+    module = parse(".visible .entry _Z5scalePfi(.param .u64 a, .param .u32 b) { ret; } .entry other() { ret; }")
+    assert command.entry_of(module, "scale") == "_Z5scalePfi"
+    assert command.entry_of(module, "other") == "other"
+
+
+def test_a_ptx_file_runs_as_it_is(tmp_path):
+    path = tmp_path / "kernel.ptx"
+    path.write_text(command.ptx_of(SOURCE), encoding="utf-8")
+    done = command.run_file(path, "copy4", (1, 1, 1), (32, 1, 1), ["ones:f32:64", "out:f32:64", "16"])
+    assert done.report.faults == []
+    assert (done.buffers[1] == 1).all()
+
+
+def test_races_of_a_catalog_kernel_and_its_table():
+    outcome = command.races(get("v3_double_buffer"))
+    assert outcome.faults == []
+    table = command.banks_text(command.banks(get("v4_pad")))
+    assert "cp.async" in table
+    assert "shared loads: " in table

@@ -1,0 +1,107 @@
+"""What the compiler makes of the Tensor Core kernels: registers, spills, and the instructions each is about."""
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+
+import pytest
+
+from handwritten.tensor_catalog import H0, H1, H2, H3, H4, KERNELS
+from kernel.build import artifact, build_all
+from kernel.contract import Problem
+from kernel.disassemble import sass
+from kernel.errors import BuildError
+from kernel.gate import objections
+
+pytestmark = pytest.mark.nvcc
+
+OWN = [(kernel, unit) for kernel in KERNELS for unit in kernel.units() if unit.name.startswith(kernel.name)]
+every_build = pytest.mark.parametrize(("kernel", "unit"), OWN, ids=[unit.name for _, unit in OWN])
+WGMMA_WIDTHS = {H1: {256}, H2: {256}, H3: {224}, H4: {192, 128}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    """Every build at once, so that a cold cache costs one parallel build."""
+    failed = {name: r for name, r in build_all([unit for _, unit in OWN]).items() if isinstance(r, Exception)}
+    assert not failed
+
+
+@functools.cache
+def opcodes(unit, entry):
+    """How often each opcode with its modifiers occurs."""
+    return Counter(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)", sass(artifact(unit).cubin, entry)))
+
+
+def total(found, prefix):
+    return sum(count for opcode, count in found.items() if opcode.startswith(prefix))
+
+
+@every_build
+def test_no_spills_no_local_memory_and_no_warning(kernel, unit):
+    built = artifact(unit)
+    assert list(built.resources) == [kernel.name]
+    resources = built.resources[kernel.name]
+    assert (resources.spill_bytes, resources.stack_bytes) == (0, 0)
+    found = opcodes(unit, kernel.name)
+    assert not [opcode for opcode in found if re.match(r"(LDL|STL)\b", opcode)]
+    # C7510 and its kin: wgmma was serialised; C7602: setmaxnreg was ignored.
+    assert not re.findall(r"C7[0-9]{3}|warning", built.log.read_text(encoding="utf-8"))
+
+
+@every_build
+def test_threads_and_registers_fit_one_sm(kernel, unit):
+    resources = artifact(unit).resources[kernel.name]
+    assert resources.max_threads * resources.registers <= 65536
+    for out in ("float16", "float32"):
+        (launch,) = kernel.launches(Problem(m=256, n=512, k=64, dtype_in="float16", dtype_out=out))
+        assert launch.threads == resources.max_threads
+        assert objections(launch, artifact(launch.unit)) == ()
+
+
+@every_build
+def test_products_are_those_of_the_kernel(kernel, unit):
+    found = opcodes(unit, kernel.name)
+    if kernel is H0:
+        assert found["HMMA.16816.F32"] > 0
+        assert total(found, "LDSM.16.M88.4") > 0
+        assert (found["LDSM.16.MT88.4"] > 0) == ("-DB_COLUMN_MAJOR=0" in unit.flags)
+        assert total(found, "HGMMA") == 0
+        copies = {"-DVECTOR=8": "LDGSTS.E.BYPASS.128", "-DVECTOR=2": "LDGSTS.E.", "-DVECTOR=1": "LDG.E.U16"}
+        assert total(found, next(copies[flag] for flag in unit.flags if flag in copies)) > 0
+    else:
+        assert {opcode for opcode in found if opcode.startswith("HGMMA")} == {
+            f"HGMMA.64x{width}x16.F32" for width in WGMMA_WIDTHS[kernel]
+        }
+        assert total(found, "HMMA") == 0
+        assert total(found, "UTMALDG") > 0
+        assert total(found, "UTMASTG") > 0
+        # stmatrix moves 8 x 8 matrices of 16 bits; FP32 goes through ordinary stores.
+        assert (total(found, "STSM") > 0) == ("-DOUT_BYTES=2" in unit.flags)
+
+
+@every_build
+def test_registers_move_to_the_warpgroups_that_multiply_only_where_one_loads(kernel, unit):
+    moves = total(opcodes(unit, kernel.name), "USETMAXREG")
+    assert moves == (2 if kernel in (H1, H2) else 0)
+
+
+@every_build
+def test_b_is_multicast_in_clusters_only(kernel, unit):
+    multicasts = sum(n for opcode, n in opcodes(unit, kernel.name).items() if re.match(r"UTMALDG.*MULTICAST", opcode))
+    assert (multicasts > 0) == (kernel.tile.CLUSTER_M > 1)
+
+
+@every_build
+def test_no_barrier_of_the_whole_gpu_in_the_main_loop(kernel, unit):
+    """Releasing a stage to the cluster needs no MEMBAR.ALL.GPU; the two there are begin and end the kernel."""
+    assert opcodes(unit, kernel.name)["MEMBAR.ALL.GPU"] == (2 if kernel.tile.CLUSTER_M > 1 else 0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_sources_refuse_to_build_without_a_tile(kernel):
+    flags = tuple(flag for flag in kernel.units()[0].flags if not flag.startswith("-DBLOCK_M="))
+    with pytest.raises(BuildError) as caught:
+        artifact(dataclasses.replace(kernel.units()[0], name=f"{kernel.name}.without_tile", flags=flags))
+    assert "come from handwritten/tensor_catalog.py" in caught.value.log

@@ -1,0 +1,257 @@
+"""The Tensor Core kernels' catalog: builds, launch arithmetic, tensor maps, variants, fallbacks, refusals."""
+
+import re
+import struct
+from math import ceil, prod
+
+import pytest
+
+from compare.contenders import KernelContender, contenders
+from compare.groups import groups
+from compare.shapes import parse
+from handwritten.catalog import KERNELS, LADDER, get
+from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, SM_COUNT
+from handwritten.tensor_catalog import KERNELS as TENSOR
+from kernel.contract import MAX_GRID_X, Pointers, Problem
+from kernel.errors import RejectedError
+from kernel.plan import arguments, plan
+
+NAMES = [kernel.name for kernel in TENSOR]
+WGMMA = (H1, H2, H3, H4)
+POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096)
+every_kernel = pytest.mark.parametrize("kernel", TENSOR, ids=NAMES)
+every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[1:])
+
+
+def half(m, n, k, **changes):
+    return Problem(m=m, n=n, k=k, **{"dtype_in": "float16", "dtype_out": "float16", **changes})
+
+
+def test_the_catalog_holds_the_ladder_and_then_these():
+    assert (*LADDER, *TENSOR) == KERNELS
+    assert all(get(name).name == name for name in NAMES)
+
+
+@every_kernel
+def test_file_stem_is_entry_symbol_and_the_header_opens_with_the_formula(kernel):
+    text = (FOLDER / f"{kernel.name}.cu").read_text(encoding="utf-8")
+    assert re.findall(r"__launch_bounds__\([^)]*\)\s+(\w+)\(", text) == [kernel.name]
+    first = "// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way."
+    lines = text.splitlines()
+    assert lines[0] == first
+    assert 3 <= next(i for i, line in enumerate(lines) if not line.startswith("//")) <= 5
+
+
+@every_kernel
+def test_builds_differ_in_name_and_flags_and_the_widest_comes_first(kernel):
+    units = kernel.units()
+    assert len({unit.name for unit in units}) == len(units)
+    assert len({(unit.source, unit.flags) for unit in units}) == len(units)
+    assert units[0] == kernel.launches(half(256, 512, 64))[0].unit
+    assert all(f"-D{name}={value}" in units[0].flags for name, value in kernel.tile.items())
+
+
+@every_kernel
+def test_every_launch_is_of_a_unit_that_the_kernel_declares(kernel):
+    for layout in ("rr", "rc"):
+        for out in ("float16", "float32"):
+            for changes in ({}, {"align_a": 2}, {"align_b": 4}, {"ldc": 261}):
+                problem = half(257, 261, 65, layout=layout, dtype_out=out, lda=72, ldb=264, ldc=264).replace(**changes)
+                (launch,) = plan(kernel, problem).launches
+                assert launch.unit in kernel.units()
+                assert f"-DB_COLUMN_MAJOR={int(layout == 'rc')}" in launch.unit.flags
+                assert f"-DOUT_BYTES={2 if out == 'float16' else 4}" in launch.unit.flags
+
+
+@pytest.mark.parametrize("extents", [(1, 1), (128, 256), (129, 257), (1024, 1024), (4096, 4096), (8191, 4097)])
+@every_kernel
+def test_grid_covers_c_in_whole_clusters_and_persistent_blocks_fill_the_device_once(kernel, extents):
+    m, n = extents
+    # Aligned whatever n is, so that the kernel itself runs it.
+    problem = half(m, ceil(n / 64) * 64, 64)
+    tile, cluster = kernel.tile, max(kernel.tile.CLUSTER_M, 1)
+    tiles = ceil(m / (tile.BLOCK_M * cluster)) * cluster * ceil(problem.n / tile.BLOCK_N)
+    (launch,) = plan(kernel, problem).launches
+    assert launch.entry == kernel.name
+    assert launch.grid == (tiles if kernel is H0 else min(tiles, SM_COUNT), 1, 1)
+    assert launch.cluster == (cluster, 1, 1)
+    assert launch.blocks % cluster == 0
+    assert launch.dynamic_smem <= 227 * 1024
+
+
+def test_threads_and_shared_memory():
+    problem = half(4096, 4096, 4096)
+    launches = [kernel.launches(problem)[0] for kernel in TENSOR]
+    assert [launch.threads for launch in launches] == [256, 384, 384, 256, 256]
+    stages = [3 * (128 + 256), 4 * (128 + 256), 4 * (128 + 256), 3 * (256 + 224), 3 * (256 + 192)]
+    stores = [0, 2 * 2 * 8192, 2 * 2 * 8192, 2 * 5 * 4096, 2 * 3 * 8192]
+    for launch, rows, store, kernel in zip(launches, stages, stores, TENSOR, strict=True):
+        own = rows * 64 * 2 + store
+        assert launch.dynamic_smem == own + (0 if kernel is H0 else 1024 + 16 * kernel.tile.NUM_STAGES)
+
+
+@every_wgmma
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_store_buffers_fit_their_bytes_and_divide_the_tile(kernel, out):
+    size = 2 if out == "float16" else 4
+    columns = kernel.store_columns(out)
+    assert columns * size in (64, 128)
+    assert kernel.tile.BLOCK_N % columns == 0
+    buffer = 64 * columns * size
+    assert kernel.store_buffers(out) >= 2
+    assert 0 <= kernel.store_bytes - kernel.store_buffers(out) * buffer < buffer
+    assert f"-DSTORE_COLS={columns}" in kernel.unit("rr", out).flags
+
+
+def test_mma_sync_takes_pointers_extents_pitches_and_scalars():
+    problem = half(3, 5, 7, lda=2**33, ldb=6, ldc=2**31 + 1, alpha=0.5, beta=-3)
+    (packed,) = arguments(H0, problem, POINTERS)
+    data = b"".join(argument.data for argument in packed)
+    expected = (2**47, 2**40 + 256, 4096, 3, 5, 7, 2**33, 6, 2**31 + 1, 0.5, -3.0)
+    assert struct.unpack("<QQQiiiqqqff", data) == expected
+    assert not any(argument.tensor_maps for argument in packed)
+
+
+@every_wgmma
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_wgmma_takes_three_maps_that_the_driver_can_encode(kernel, layout, out):
+    problem = half(300, 448, 136, layout=layout, dtype_out=out, lda=144, ldb=456, ldc=512, alpha=0.5, beta=2)
+    assert kernel.variant(problem) == "tma"
+    (packed,) = arguments(kernel, problem, POINTERS)
+    assert [len(argument.data) for argument in packed] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
+    data = b"".join(argument.data for argument in packed[3:])
+    assert struct.unpack("<Qiiiqff", data) == (4096, 300, 448, 136, 512, 0.5, 2.0)
+    maps = [argument.tensor_maps[0][1] for argument in packed[:3]]
+    assert [record.address for record in maps] == [POINTERS.a, POINTERS.b, POINTERS.c]
+    assert maps[0].shape == (136, 300)
+    assert maps[0].box == (64, kernel.tile.BLOCK_M)
+    assert prod(maps[1].shape) == 448 * 136
+    assert maps[2].shape == (448, 300)
+    for record in maps:
+        size = 4 if record.dtype == "float32" else 2
+        assert record.box[0] * size == record.swizzle
+        assert all(1 <= extent <= 256 for extent in record.box)
+        assert all(stride % 16 == 0 and stride < 2**40 for stride in record.strides)
+        assert record.address % 16 == 0
+    assert maps[2].dtype == out
+    assert maps[2].box[1] == 64
+
+
+@every_wgmma
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+def test_boxes_of_b_make_up_what_the_blocks_of_a_cluster_share(kernel, layout):
+    """Elements in one box times boxes asked for, over all blocks of a cluster: BLOCK_K x MMA_N, or a part of it."""
+    problem = half(512, 448, 128, layout=layout)
+    (packed,) = arguments(kernel, problem, POINTERS)
+    box = packed[1].tensor_maps[0][1].box
+    stage = kernel.tile.MMA_N * kernel.tile.BLOCK_K
+    share = stage // max(kernel.tile.CLUSTER_M, 1)
+    assert share % prod(box) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "vector"),
+    [
+        ({}, 8),
+        ({"lda": 66}, 2),
+        ({"ldb": 258}, 2),
+        ({"ldc": 257}, 8),
+        ({"lda": 65}, 1),
+        ({"ldb": 257}, 1),
+        ({"align_a": 8}, 2),
+        ({"align_b": 4}, 2),
+        ({"align_a": 2}, 1),
+        ({"align_b": 2}, 1),
+        ({"align_c": 2}, 8),
+    ],
+)
+def test_mma_sync_copies_as_wide_as_both_operands_allow(changes, vector):
+    problem = half(128, 256, 64).replace(**changes)
+    assert H0.variant(problem) == f"vec{vector}"
+    (launch,) = H0.launches(problem)
+    assert launch.unit.name == f"h0_mma_sync.rr_float16_vec{vector}"
+    assert f"-DVECTOR={vector}" in launch.unit.flags
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"lda": 65}, "A's pitch is 130 bytes"),
+        ({"ldb": 260}, "B's pitch is 520 bytes"),
+        ({"ldc": 257}, "C's pitch is 514 bytes"),
+        ({"align_a": 8}, "A's base is a multiple of 8 bytes"),
+        ({"align_b": 2}, "B's base is a multiple of 2 bytes"),
+        ({"align_c": 8}, "C's base is a multiple of 8 bytes"),
+        ({"lda": 2**39}, "less than"),
+    ],
+)
+@every_wgmma
+def test_what_a_tensor_map_cannot_describe_goes_to_mma_sync(kernel, changes, reason):
+    problem = half(128, 256, 64).replace(**changes)
+    assert reason in kernel.beyond_tensor_maps(problem)
+    assert kernel.rejects(problem) is None
+    assert kernel.variant(problem) == f"h0_mma_sync.{H0.variant(problem)}"
+    assert kernel.launches(problem) == H0.launches(problem)
+    assert kernel.pack(problem, POINTERS) == H0.pack(problem, POINTERS)
+
+
+@pytest.mark.parametrize(
+    ("n", "out", "inside"),
+    [
+        (257, "float16", True), (260, "float16", True), (261, "float16", True), (264, "float16", False),
+        (257, "float32", True), (261, "float32", True), (260, "float32", False), (264, "float32", False),
+    ],
+)  # fmt: skip
+def test_rows_of_c_that_end_inside_sixteen_bytes(n, out, inside):
+    """The copy engine writes whole 16-byte pieces: h1 and h2 write such a row's end themselves, h3 and h4 leave it."""
+    problem = half(300, n, 264, layout="rc", dtype_out=out, ldc=264)
+    assert H1.variant(problem) == H2.variant(problem) == "tma"
+    for kernel in (H3, H4):
+        assert kernel.variant(problem) == ("h2_cluster_multicast.tma" if inside else "tma")
+
+
+def test_row_major_b_in_spans_of_32_columns_needs_whole_spans():
+    narrow, whole = half(300, 264, 264), half(300, 288, 264)
+    assert H3.variant(narrow) == "h2_cluster_multicast.tma"
+    assert H3.variant(narrow.replace(layout="rc", ldb=264)) == "tma"
+    assert [kernel.variant(whole) for kernel in WGMMA] == ["tma"] * 4
+    assert [kernel.variant(narrow) for kernel in (H1, H2, H4)] == ["tma"] * 3
+
+
+@every_kernel
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (half(8, 8, 8, layout="cr"), "layout is cr"),
+        (half(8, 8, 8, layout="cc"), "takes rr, rc"),
+        (Problem(m=8, n=8, k=8), "data types"),
+        (half(2**31 - 1, 2**31 - 1, 8), str(MAX_GRID_X)),
+    ],
+)
+def test_refusals_name_what_is_wrong(kernel, problem, reason):
+    with pytest.raises(RejectedError, match=reason) as caught:
+        plan(kernel, problem)
+    assert kernel.name in str(caught.value)
+
+
+@every_kernel
+def test_both_output_types_are_taken_and_scale_only_is_shared(kernel):
+    contender = KernelContender.of(kernel)
+    for out in ("float16", "float32"):
+        problem = contender.problem(8, 8, 8, dtype_out=out)
+        assert contender.rejects(problem) is None
+        assert contender.variant(problem.replace(alpha=0.0)) == "scale_only"
+
+
+def test_all_are_timed_by_default_with_fp16_output_against_cublas():
+    chosen = contenders()
+    for text, layout in (("4096", "rr"), ("4096@layout=rc", "rc")):
+        found = [g for g in groups([c for c in chosen if c.in_default_set], parse(text)[0]) if g.track == "fp16_tensor"]
+        mine = [g for g in found if any(c.name in NAMES for c in g.contenders)]
+        assert len(mine) == 1
+        assert mine[0].problem.layout == layout
+        assert mine[0].problem.dtype_out == "float16"
+        names = [c.name for c in mine[0].contenders]
+        assert [name for name in names if name in NAMES] == NAMES
+        assert {"cublas_fp16", "torch_fp16"} <= set(names)

@@ -1,0 +1,163 @@
+"""On a GPU: the Tensor Core kernels on both layouts and output types, and what only hardware can show."""
+
+import dataclasses
+
+import pytest
+
+from compare.check import GpuExecutor, check_contender
+from compare.contenders import KernelContender
+from compare.inputs import allocate, fill
+from handwritten.tensor_catalog import KERNELS
+
+pytestmark = pytest.mark.gpu
+
+CONTENDERS = [KernelContender.of(kernel) for kernel in KERNELS]
+every_kernel = pytest.mark.parametrize("contender", CONTENDERS, ids=[contender.name for contender in CONTENDERS])
+every_layout = pytest.mark.parametrize("layout", ["rr", "rc"])
+OUTPUTS = ("float16", "float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A problem; pads are elements by which a pitch exceeds its width, whatever the layout makes of it."""
+
+    m: int
+    n: int
+    k: int
+    input: str = "uniform"
+    alpha: float = 1.0
+    beta: float = 0.0
+    align: int = 256
+    to: int = 1
+    """Pitches are the next multiple of this."""
+    c_to: int = 0
+    """The same for C alone; 0 for the same as the others."""
+
+    def problem(self, contender, layout, out):
+        packed = contender.problem(self.m, self.n, self.k, layout=layout, dtype_out=out)
+        size = 4 if out == "float32" else 2
+        return packed.replace(
+            alpha=self.alpha,
+            beta=self.beta,
+            lda=-(-packed.lda // self.to) * self.to,
+            ldb=-(-packed.ldb // self.to) * self.to,
+            ldc=-(-packed.ldc // (self.c_to or self.to)) * (self.c_to or self.to),
+            align_a=self.align,
+            align_b=self.align,
+            align_c=max(self.align, size),
+        )
+
+
+CASES = (
+    # One tile, several k blocks, more k blocks than stages; then tails along each axis and all of them.
+    Case(128, 256, 64, "integers"), Case(256, 512, 128, "integers"), Case(256, 256, 2048, "integers"),
+    Case(128, 256, 64), Case(1024, 1024, 1024), Case(1000, 1000, 1000), Case(200, 328, 136, "integers"),
+    Case(200, 328, 136, alpha=0.5, beta=2.0), Case(3000, 520, 72), Case(4097, 264, 520, "integers"),
+    # More tiles than SMs: a block walks several, forwards and backwards along k.
+    Case(2304, 4352, 192, "integers"), Case(2048, 2048, 2048, alpha=1.5, beta=0.5),
+    Case(8, 8, 8, "integers"), Case(16, 24, 8, "integers"), Case(1, 105, 107), Case(2, 4, 3, "integers"),
+    # No tensor map describes these.
+    Case(35, 79, 19, "integers"), Case(129, 130, 4092), Case(64, 64, 7, "integers", beta=1.0),
+    Case(300, 261, 259, "integers", to=5), Case(300, 260, 260, "integers", to=2), Case(130, 130, 64, align=2),
+    # Padded so that one does: k and rows of C end inside 16 bytes.
+    Case(300, 264, 264, to=16), Case(257, 512, 65, beta=-1.0, to=16), Case(300, 261, 264, "integers", c_to=264),
+    Case(300, 261, 264, "integers", to=264), Case(300, 264, 261, "integers", to=8), Case(300, 261, 261, to=8),
+    Case(130, 257, 200, "integers", beta=2.0, to=8), Case(1500, 1285, 200, to=8), Case(300, 257, 136, to=8),
+    # Special values on ragged tiles: a NaN or Inf must not spread through a tail.
+    Case(300, 264, 136, "nan"), Case(300, 264, 136, "inf"), Case(257, 296, 200, "special"),
+    Case(130, 261, 77, "special", to=8), Case(130, 264, 64, "denormal"), Case(257, 264, 1040, "vanish"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def executor():
+    return GpuExecutor()
+
+
+@pytest.fixture(autouse=True)
+def _memory_is_given_back():
+    yield
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+@every_kernel
+@every_layout
+def test_every_case_is_right_and_none_is_refused(contender, layout, executor):
+    for case in CASES:
+        for out in OUTPUTS:
+            problem = case.problem(contender, layout, out)
+            verdict = check_contender(contender, problem, executor, distribution=case.input)
+            assert verdict.ok, f"{verdict} ({verdict.variant})"
+
+
+@pytest.fixture
+def gemm():
+    """Runs a contender on constant or filled operands; C as NumPy."""
+    import cupy
+
+    def run(contender, problem, a, b):
+        buffers = allocate(cupy, problem)
+        fill(buffers)
+        buffers.a[...], buffers.b[...] = cupy.asarray(a, "float16"), cupy.asarray(b, "float16")
+        buffers.poison_output()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.get_current_stream().synchronize()
+        contender.prepare(problem, buffers.pointers, stream.ptr).enqueue(stream.ptr)
+        stream.synchronize()
+        return cupy.asnumpy(buffers.c)
+
+    return run
+
+
+@every_kernel
+@every_layout
+def test_sums_are_kept_in_fp32(contender, layout, gemm):
+    """2048 and 63 ones: an FP16 sum stays at 2048."""
+    import numpy as np
+
+    a = np.ones((128, 64), np.float16)
+    a[:, 0] = 2048
+    for out in OUTPUTS:
+        c = gemm(contender, contender.problem(128, 256, 64, layout=layout, dtype_out=out), a, np.ones((64, 256)))
+        np.testing.assert_array_equal(c, np.full((128, 256), 2048 + 63, out))
+
+
+@every_kernel
+@every_layout
+def test_what_is_too_large_for_fp16_becomes_infinite_with_its_sign(contender, layout, gemm):
+    import numpy as np
+
+    a = np.full((128, 64), 64, np.float16)
+    a[1::2] = -64
+    b = np.full((64, 256), 64, np.float16)
+    exact = np.broadcast_to(np.where(np.arange(128) % 2, -(64.0**3), 64.0**3)[:, None], (128, 256))
+    c = gemm(contender, contender.problem(128, 256, 64, layout=layout, dtype_out="float32"), a, b)
+    np.testing.assert_array_equal(c, exact)
+    c = gemm(contender, contender.problem(128, 256, 64, layout=layout, dtype_out="float16"), a, b)
+    np.testing.assert_array_equal(c, np.sign(exact) * np.inf)
+
+
+@every_kernel
+@every_layout
+@pytest.mark.parametrize("extents", [(256, 512, 256), (2304, 2056, 520)], ids=str)
+def test_twenty_repeats_are_bit_identical(contender, layout, extents):
+    import cupy
+
+    problem = contender.problem(*extents, layout=layout)
+    buffers = allocate(cupy, problem)
+    fill(buffers)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.get_current_stream().synchronize()
+    prepared = contender.prepare(problem, buffers.pointers, stream.ptr)
+    first = None
+    with stream:
+        for _ in range(20):
+            buffers.poison_output()
+            prepared.enqueue(stream.ptr)
+            bits = buffers.c.view("uint16")
+            if first is None:
+                first = bits.copy()
+            assert bool((bits == first).all())
+        assert bool(cupy.isfinite(buffers.c).all())
