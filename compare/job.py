@@ -29,16 +29,18 @@ if TYPE_CHECKING:
 DEFAULT_SHAPES = "default"
 RECORD_EVERYTHING_AT = 4096
 """The cube at which ``--record`` times every contender of the default set in both windows."""
-RECORD_SQUARES = (1024, 2048, 4092, 8192, 16384)
-"""Further cubes of ``--record``."""
+RECORD_SQUARES = (1024, 2048, 8192)
+"""Further cubes of ``--record`` for the default set: bursts for all, sustained for each family's best and default."""
+RECORD_TAIL = 4092
+"""The cube of ``--record`` that no tile divides; FP32 SIMT only."""
+RECORD_LARGEST = 16384
+"""The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
 RECORD_COLD_AT = 1024
 """The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
-LIBRARIES_ONLY_FROM = 16384
-"""From this cube up ``--record`` times libraries, dispatchers, defaults, and each family's best so far."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +247,8 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
     return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
 
 
-def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Everything to be measured. ``finished`` rows decide who is a family's best where only the best run."""
+def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
+    """Everything to be measured, in the order in which it is."""
     from compare.measure import quick, record
     from compare.shapes import parse
 
@@ -257,17 +259,18 @@ def parts(request: Request, chosen: Sequence[Contender], finished: Sequence[Mapp
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
         ]
-    full = record()
-    everything = dataclasses.replace(full, cold=False)
-    found = [Part(group, everything) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
+    everyone = dataclasses.replace(record(), cold=False)
+    leaders = dataclasses.replace(everyone, sustained_all=False)
+    simt = [c for c in chosen if c.track == "fp32_simt"]
+    found = [Part(group, everyone) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
     for size in RECORD_SQUARES:
-        few = size >= LIBRARIES_ONLY_FROM
-        members = [c for c in chosen if is_reference(c) or c.name in leaders(finished)] if few else chosen
-        settings = dataclasses.replace(full, sustained_all=few, cold=full.cold and size == RECORD_COLD_AT)
-        found += [Part(group, settings) for group in groups(members, cube(size))]
-    simt = [c for c in chosen if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
-    few_windows = dataclasses.replace(full, sustained_all=False, cold=False)
-    found += [Part(group, few_windows) for group in groups(simt, rectangle())]
+        settings = dataclasses.replace(leaders, cold=size == RECORD_COLD_AT)
+        found += [Part(group, settings) for group in groups(chosen, cube(size))]
+    found += [Part(group, leaders) for group in groups(simt, cube(RECORD_TAIL))]
+    among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
+    found += [Part(group, leaders) for group in groups(among_libraries, rectangle())]
+    largest = [c for c in chosen if c.family == "cublas" or c.name.endswith("_dispatch")]
+    found += [Part(group, everyone) for group in groups(largest, cube(RECORD_LARGEST))]
     return found
 
 
@@ -291,13 +294,6 @@ def is_reference(contender: Contender) -> bool:
     return contender.is_default or contender.family in ("cublas", "torch") or contender.name.endswith("_dispatch")
 
 
-def leaders(rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """The fastest of each family on each track, at any shape so far."""
-    pairs = {(row["family"], row["track"], report.shape_of(row)) for row in rows}
-    best = (report.fastest(r for r in rows if (r["family"], r["track"], report.shape_of(r)) == pair) for pair in pairs)
-    return frozenset(str(row["name"]) for row in best if row is not None)
-
-
 def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:
     """Check and time every part that is not done yet; false where the user stopped it.
 
@@ -310,7 +306,7 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
 
     check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
     ceilings = ceilings_of(writer, site)
-    planned = parts(request, chosen, writer.rows)
+    planned = parts(request, chosen)
     todo = [part for part in planned if part.group.name not in writer.finished]
     costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
     try:
@@ -320,9 +316,6 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
                 name = part.group.name
                 if name in writer.finished:
                     continue
-                if request.record:
-                    # Who is best is known only once the smaller cubes are done.
-                    part = next((p for p in parts(request, chosen, writer.rows) if p.group.name == name), part)
 
                 def tell(fraction: float, text: str, base: float = done, name: str = name) -> None:
                     advance(base + fraction * costs[name], f"{name}: {text}")

@@ -280,22 +280,19 @@ def test_slow_rungs_are_left_out_visibly_unless_asked_for(run):
     assert job.too_slow(slow, job.Part(group, asked)) is None
 
 
-def test_record_times_everything_once_and_only_leaders_at_the_largest():
+def test_record_times_everything_once_and_libraries_at_the_largest():
     contenders = [CUBLAS, fp32("v2", 2e-3), fp32("v3", 1e-3), FP16]
-    timed = [
-        {"family": c.family, "track": c.track, "name": c.name, "m": 1, "n": 1, "k": 1, "ok": True, "time_us": c.seconds,
-         "tflops": 1 / c.seconds}
-        for c in contenders
-    ]  # fmt: skip
-    request = job.Request((), "", True)
-    planned = job.parts(request, contenders, timed)
+    planned = job.parts(job.Request((), "", True), contenders)
     sizes = {part.group.shape.m for part in planned}
     assert sizes == {1024, 2048, 4092, 4096, 8192, 16384}
-    largest = {c.name for part in planned if part.group.shape.m == 16384 for c in part.group.contenders}
-    assert largest == {"cublas_sgemm", "v3", "cublas_fp16"}
-    everything = [part for part in planned if part.group.shape.m == 4096]
-    assert {c.name for part in everything for c in part.group.contenders} == {c.name for c in contenders}
-    assert all(part.settings.sustained_all for part in everything)
+
+    def timed_at(size):
+        return {c.name for part in planned if part.group.shape.m == size for c in part.group.contenders}
+
+    assert timed_at(16384) == {"cublas_sgemm", "cublas_fp16"}
+    assert timed_at(4092) == {"cublas_sgemm", "v2", "v3"}
+    assert timed_at(4096) == {c.name for c in contenders}
+    assert all(part.settings.sustained_all for part in planned if part.group.shape.m == 4096)
     assert len({part.group.name for part in planned}) == len(planned)
 
 
@@ -367,10 +364,11 @@ def machine(tmp_path, monkeypatch):
     )
     monkeypatch.setattr("compare.measure.record", lambda: settings)
     monkeypatch.setattr(job, "RECORD_EVERYTHING_AT", 64)
-    monkeypatch.setattr(job, "RECORD_SQUARES", (40, 48))
+    monkeypatch.setattr(job, "RECORD_SQUARES", (40,))
+    monkeypatch.setattr(job, "RECORD_TAIL", 35)
+    monkeypatch.setattr(job, "RECORD_LARGEST", 48)
     monkeypatch.setattr(job, "RECORD_COLD_AT", 40)
     monkeypatch.setattr(job, "RECORD_RECTANGLE", (64, 48, 40))
-    monkeypatch.setattr(job, "LIBRARIES_ONLY_FROM", 48)
     return tmp_path, contenders
 
 
@@ -387,7 +385,7 @@ def test_record_keeps_a_complete_run_and_makes_it_latest(machine, capsys):
     assert run["ceilings"]
     timed = [row for row in rows if row["time_us"]]
     assert {(row["m"], row["window"]) for row in timed if row["m"] == row["n"]} == {
-        (size, window) for size in (40, 48, 64) for window in ("burst", "sustained")
+        (size, window) for size in (35, 40, 48, 64) for window in ("burst", "sustained")
     }
     assert {row["m"] for row in timed if row["l2"] == "cold"} == {40}
     assert {row["name"] for row in timed if row["m"] != row["n"]} == {"cublas_sgemm"}
