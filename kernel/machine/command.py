@@ -41,14 +41,7 @@ DTYPES = {
     "u32": "<u4",
     "u64": "<u8",
 }
-ARGUMENT_HELP = """One --arg for each kernel parameter, in order:
-  5, -1, 0x10        an integer as wide as the parameter
-  1.5, 1e-3          a float, or a double where the parameter has 8 bytes
-  i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 … u64)
-  random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed
-  zeros:f32:100      a buffer of zeros that may be read and written; ones: likewise
-  out:f32:64x64      a buffer that must be written before it is read; out:f32:64x64:c.npy saves it afterwards
-  in:a.npy           a buffer from a file that may only be read; inout:a.npy may be written too"""
+FORMS = "gemm-tracks run-cpu --help lists the forms of arguments"
 
 
 @dataclass(kw_only=True)
@@ -119,14 +112,14 @@ def _scalar(text: str, size: int, argument: str) -> bytes:
             return (int(number, 0) % (1 << 8 * size)).to_bytes(size, "little")
         return struct.pack("<d" if size == 8 else "<f", float(number))
     except (ValueError, OverflowError):
-        raise UsageError(f"argument {argument!r} is neither a number nor a buffer.\n{ARGUMENT_HELP}") from None
+        raise UsageError(f"argument {argument!r} is neither a number nor a buffer; {FORMS}") from None
 
 
 def read_argument(argument: str, number: int, size: int) -> tuple[bytes | Buffer, np.dtype[Any], tuple[int, ...], str]:
     """One ``--arg``: its bytes or buffer, the buffer's element type and extents, and the file to save it to.
 
     Raises:
-        UsageError: the text is none of the forms in ARGUMENT_HELP, or its file cannot be read.
+        UsageError: the text is none of the forms that gemm-tracks run-cpu --help lists, or its file cannot be read.
     """
     kind, _, rest = argument.partition(":")
     name = f"argument {number}"
@@ -168,7 +161,7 @@ def run_file(
     """Run one kernel of a .cu or .ptx file on the machine.
 
     Args:
-        arguments: one text for each parameter; ARGUMENT_HELP lists the forms.
+        arguments: one text for each parameter; ``gemm-tracks run-cpu --help`` lists the forms.
         dynamic_smem: bytes.
 
     Raises:
@@ -182,8 +175,8 @@ def run_file(
     code = program(text, entry)
     if len(arguments) != len(code.parameters):
         raise UsageError(
-            f"{entry} takes {len(code.parameters)} parameters of {_sizes(code)} bytes; {len(arguments)} were given.\n"
-            + ARGUMENT_HELP
+            f"{entry} takes {len(code.parameters)} parameters of {_sizes(code)} bytes; {len(arguments)} were given; "
+            + FORMS
         )
     values: list[bytes | Buffer] = []
     shapes: dict[int, tuple[Buffer, np.dtype[Any], tuple[int, ...], str]] = {}
