@@ -41,6 +41,8 @@ DTYPES = {
     "u32": "<u4",
     "u64": "<u8",
 }
+ROW_GAP = 16
+"""Elements between rows in :func:`races`: a multiple of every alignment, so that the build is that of tight rows."""
 FORMS = "gemm-tracks run-cpu --help lists the forms of arguments"
 
 
@@ -238,7 +240,8 @@ def mapping(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
 def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
     """A run of the whole of a small ragged problem with every check on; look at ``faults`` and ``notes``.
 
-    The default has a full and a partial block along m and n and an odd number of k tiles with a partial one.
+    The default has a full and a partial block along m and n and an odd number of k tiles with a partial one. Its
+    leading dimensions are wider than the rows, so that a read beyond a row's end is out of bounds there.
     """
     if problem is None:
         tile = tile_problem(kernel)
@@ -253,6 +256,8 @@ def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
         )
         if kernel.rejects(problem) is not None:
             problem = tile.replace(m=2 * tile.m, n=2 * tile.n, k=3 * tile.k, lda=0, ldb=0, ldc=0)
+        pitched = problem.replace(lda=problem.lda + ROW_GAP, ldb=problem.ldb + ROW_GAP, ldc=problem.ldc + ROW_GAP)
+        problem = problem if kernel.rejects(pitched) is not None else pitched
     generator = np.random.default_rng(0)
     a = generator.uniform(-1, 1, (problem.m, problem.k)).astype(problem.dtype_in)
     b = generator.uniform(-1, 1, (problem.k, problem.n)).astype(problem.dtype_in)
