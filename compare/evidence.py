@@ -135,7 +135,8 @@ def _probes() -> list[dict[str, Any]]:
     records = []
     for number, (name, width, offsets) in enumerate(patterns):
         runs = [values for _, values in found.launches[number * PROBE_RUNS : (number + 1) * PROBE_RUNS]]
-        conflicts = [values[profiler.LOAD_CONFLICTS] / PROBE_REPEATS for values in runs]
+        # By what was executed, not by what was written: an assembler may keep a load out of the loop.
+        conflicts = [values[profiler.LOAD_CONFLICTS] / values[profiler.LOAD_REQUESTS] for values in runs]
         model = banks.passes(offsets, width)
         records.append(
             {
@@ -143,8 +144,9 @@ def _probes() -> list[dict[str, Any]]:
                 "bytes": width,
                 "conflicts_per_access": statistics.median(conflicts),
                 "spread": max(conflicts) - min(conflicts),
+                "accesses": statistics.median(values[profiler.LOAD_REQUESTS] for values in runs),
                 "wavefronts_per_access": statistics.median(
-                    values[profiler.LOAD_WAVEFRONTS] / PROBE_REPEATS for values in runs
+                    values[profiler.LOAD_WAVEFRONTS] / values[profiler.LOAD_REQUESTS] for values in runs
                 ),
                 "predicted": model.conflicts,
                 "predicted_wavefronts": model.passes,

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from compare import runs
+from compare.contenders import every_contender
 from compare.report import markdown
 from kernel.errors import GemmTracksError, RunFileError
 
@@ -29,7 +30,7 @@ def current_table() -> str:
     """The table of results/nvidia-h200/latest, or a sentence where there is no recorded run."""
     folder = runs.latest()
     run, rows = runs.read_run(folder) if folder else ({}, [])
-    return markdown(rows, run)
+    return markdown(rows, run, {contender.name: contender.summary for contender in every_contender()})
 
 
 def main(path: Path | None = None) -> int:

@@ -213,6 +213,10 @@ def fastest(rows: Iterable[Row]) -> Row | None:
     return max((row for row in rows if is_timed(row)), key=lambda row: float(row["tflops"]), default=None)
 
 
+GENERATED = ("cutlass", "cute_dsl")
+"""Families whose kernels a package generates, so many that the default and the fastest stand for all."""
+
+
 class Scene(NamedTuple):
     """Where the closing lines are read off: one shape in one window."""
 
@@ -350,33 +354,65 @@ def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 
 
-def markdown(rows: Iterable[Row], run: Mapping[str, Any]) -> str:
-    """The result table of the README: the closing scene on every track, and the two gaps below it.
+def markdown(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None) -> str:
+    """The result tables of the README: the two gaps, the ladder where most of it was timed, and the tracks.
 
-    Of families whose kernels a package generates, the default and the fastest stand for all.
+    Of families whose kernels a package generates, the default and the fastest stand for all. ``summaries``
+    says what each rung adds, by name.
     """
     rows = list(rows)
     where = scene(rows)
     if where is None:
         return "No recorded run yet."
-    lines = [f"{origin(run, recorded=False).removeprefix('Measured here: ')}. {where.shape}, {where.window}, warm L2."]
-    lines += ["", "| track | kernel | TFLOP/s | x cuBLAS, same track | x cuBLAS SGEMM | % of FP16 peak |"]
+    source = origin(run, recorded=False).removeprefix("Measured here: ")
+    lines = [f"- {line}" for line in closing_lines(rows)]
+    lines += ["", *_ladder_table(rows, source, summaries or {})]
+    lines += ["", f"**The tracks.** {source}. {where.shape}, {where.window}, warm L2.", ""]
+    lines += ["| track | kernel | TFLOP/s | x cuBLAS, same track | x cuBLAS SGEMM | % of FP16 peak |"]
     lines += ["|---|---|---:|---:|---:|---:|"]
     for track, title in TRACK_TITLES.items():
         for family in FAMILY_ORDER:
-            found = where.pick(family, track)
-            best = fastest(found)
-            for row in found:
-                generated = family in ("cutlass", "cute_dsl")
-                if generated and row is not best and not row["is_default"]:
-                    continue
-                cells = (
-                    title.partition(" (")[0],
-                    f"`{row['name']}`" + (" (default)" if generated and row["is_default"] else ""),
-                    f"{row['tflops']:.1f}",
-                    _number(_against_cublas(row), 3),
-                    _sgemm_ratio(row),
-                    _number(row["pct_fp16_peak"], 1),
-                )
+            for row in _representatives(where.pick(family, track), family):
+                cells = (title.partition(" (")[0], _called(row), f"{row['tflops']:.1f}", *_fractions(row))
                 lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *(f"- {line}" for line in (*cutlass_lines(rows), *closing_lines(rows)))])
+    return "\n".join(lines)
+
+
+def _ladder_table(rows: Sequence[Row], source: str, summaries: Mapping[str, str]) -> list[str]:
+    """Every hand-written FP32 kernel at the problem where most were timed, between cuBLAS and CUTLASS."""
+    groups: dict[Shape, list[Row]] = {}
+    for row in headline(rows):
+        if row["track"] == "fp32_simt" and is_timed(row):
+            groups.setdefault(shape_of(row), []).append(row)
+
+    def rank(item: tuple[Shape, list[Row]]) -> tuple[int, int]:
+        shape, inside = item
+        return sum(row["family"] == "handwritten" for row in inside), shape.m * shape.n * shape.k
+
+    shape, inside = max(groups.items(), key=rank)
+    window = " (burst where marked)" if any(row["window"] == "burst" for row in inside) else ""
+    lines = [f"**The ladder.** {source}. {shape}, sustained{window}, warm L2.", ""]
+    lines += ["| kernel | what it adds | TFLOP/s | x cuBLAS SGEMM | % of FP16 peak |", "|---|---|---:|---:|---:|"]
+    for family in ("handwritten", "cutlass", "cublas"):
+        for row in _representatives([row for row in inside if row["family"] == family], family):
+            what = summaries.get(str(row["name"]), "")
+            mark = "" if row["window"] == "sustained" else " (burst)"
+            ratio, fp16 = _fractions(row)[1:]
+            lines.append(f"| {_called(row)}{mark} | {what} | {row['tflops']:.1f} | {ratio} | {fp16} |")
+    return lines
+
+
+def _representatives(rows: Sequence[Row], family: str) -> list[Row]:
+    """All rows, or the default and the fastest of a family whose kernels a package generates."""
+    best = fastest(rows)
+    return [row for row in rows if family not in GENERATED or row is best or row["is_default"]]
+
+
+def _called(row: Row) -> str:
+    default = " (default)" if row["family"] in GENERATED and row["is_default"] else ""
+    return f"`{row['name']}`{default}"
+
+
+def _fractions(row: Row) -> tuple[str, str, str]:
+    """Against cuBLAS on the same track, against cuBLAS SGEMM, and of the FP16 peak."""
+    return _number(_against_cublas(row), 3), _sgemm_ratio(row), _number(row["pct_fp16_peak"], 1)

@@ -62,7 +62,7 @@ def test_counters_or_a_reason_why_there_are_none(capsys):
         pytest.skip(str(error))
     assert main(["inspect", "v2_block_tile", "--ncu"]) == 0
     text = capsys.readouterr().out
-    assert "bank_conflicts" in text or "not available" in text
+    assert "bank conflicts" in text or "not available" in text
 
 
 def test_the_doctor_finds_the_gpu(capsys):

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(32) bank_probe_4(const int* offsets
     float total = 0.0f;
     for (int i = 0; i < repeat; ++i) {
         float x;
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(place));
+        asm volatile("ld.volatile.shared.f32 %0, [%1];" : "=f"(x) : "r"(place));
         total += x;
     }
     out[threadIdx.x] = total;
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(32) bank_probe_8(const int* offsets
     float total = 0.0f;
     for (int i = 0; i < repeat; ++i) {
         float x, y;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(place));
+        asm volatile("ld.volatile.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(place));
         total += x + y;
     }
     out[threadIdx.x] = total;
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(32) bank_probe_16(const int* offset
     float total = 0.0f;
     for (int i = 0; i < repeat; ++i) {
         float x, y, z, w;
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+        asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                      : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                      : "r"(place));
         total += x + y + z + w;
