@@ -172,6 +172,12 @@ def inspect(
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
     banks: Annotated[bool, typer.Option("--banks", help="Print shared-memory accesses with predicted passes.")] = False,
     mapping: Annotated[bool, typer.Option("--mapping", help="Print which lane holds which elements.")] = False,
+    races: Annotated[
+        bool,
+        typer.Option(
+            "--races", help="Run it on the PTX machine, without a GPU, and print races and every other fault."
+        ),
+    ] = False,
     ncu: Annotated[
         bool, typer.Option("--ncu", help="On a GPU: Nsight Compute's counters beside what is predicted.")
     ] = False,
@@ -184,18 +190,79 @@ def inspect(
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
 
+    Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one.
+
     \b
     Examples:
       gemm-tracks inspect v2_block_tile
       gemm-tracks inspect v4_pad v4_swizzle
       gemm-tracks inspect v2_block_tile --sass
       gemm-tracks inspect v2_block_tile v6_transposed_split --mapping --svg lanes.svg
+      gemm-tracks inspect v3_double_buffer --races
     """
     from compare.inspecting import run_inspect
 
-    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping, "ncu": ncu}
+    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
-    run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg)
+    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg):
+        raise typer.Exit(1)
+
+
+@app.command("run-cpu")
+def run_cpu_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu file, built here, or a .ptx file.")],
+    grid: Annotated[str, typer.Option("--grid", help="Blocks, as X, XxY or XxYxZ.")],
+    block: Annotated[str, typer.Option("--block", help="Threads of a block, as X, XxY or XxYxZ.")],
+    symbol: Annotated[
+        str, typer.Option("--symbol", help="The kernel, by its plain or mangled name; the file's only one.")
+    ] = "",
+    arguments: Annotated[
+        list[str] | None, typer.Option("--arg", help="One for each parameter, in order; the forms are above.")
+    ] = None,
+    smem: Annotated[int, typer.Option("--smem", min=0, help="Bytes of dynamic shared memory.")] = 0,
+    arch: Annotated[str, typer.Option("--arch", help="Architecture that a .cu file is built for.")] = "sm_90a",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Also refuse reads of shared memory never written, and copies never read."),
+    ] = False,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Run all blocks although one had a fault.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run anybody's kernel on the PTX machine, without a GPU, and say what it does wrong.
+
+    Exit status 1 where it found a race, an access out of bounds, a value never written or another fault.
+
+    \b
+    Forms of --arg:
+      5, -1, 0x10        an integer as wide as the parameter
+      1.5, 1e-3          a float, or a double where the parameter has 8 bytes
+      i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 ... u64)
+      random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed
+      zeros:f32:100      a buffer of zeros that may be read and written; ones: likewise
+      out:f32:64x64      a buffer that must be written before it is read; out:f32:64x64:c.npy saves it afterwards
+      in:a.npy           a buffer from a file that may only be read; inout:a.npy may be written too
+
+    \b
+    Example:
+      gemm-tracks run-cpu scale.cu --grid 4 --block 256 --arg random:f32:1000 --arg out:f32:1000 --arg 1000
+    """
+    from compare.machine_runs import run_cpu
+
+    failed = run_cpu(
+        file,
+        symbol,
+        grid,
+        block,
+        arguments or (),
+        smem=smem,
+        arch=arch,
+        strict=strict,
+        keep_going=keep_going,
+        as_json=as_json,
+    )
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -24,38 +24,46 @@ FILE_SUFFIXES = (".cu", ".ptx", ".cubin")
 
 def run_inspect(
     what: Sequence[str], shape: str, views: Sequence[str], *, as_json: bool, gpu: str = "", svg: Path | None = None
-) -> None:
-    """Run the command. ``gpu`` names the device of the roofline; ``svg`` is a file for the picture of the lane maps.
+) -> bool:
+    """Run the command; true where the view ``races`` found a fault.
+
+    ``gpu`` names the device of the roofline; ``svg`` is a file for the picture of the lane maps.
 
     Raises:
         GemmTracksError: a name is unknown, a build failed, or a tool is missing.
     """
     from compare.console import answers, print_json
+    from compare.machine_runs import print_races, races_as_json, races_of
 
     if len(what) > 2 and not views and not as_json and svg is None:
         raise UsageError(f"{len(what)} names were given; one, or two for side by side, are needed without a view")
     found = [inspection_of(name, shape, gpu) for name in what]
     if svg is not None:
         write_picture(found, svg)
+    outcomes = [races_of(name, shape) for name in what] if "races" in views else []
+    failed = any(outcome.faults for outcome in outcomes)
     if as_json:
         records = [json_of(one, shape, views) for one in found]
+        for record, outcome in zip(records, outcomes, strict=False):
+            record["races"] = races_as_json(outcome)
         print_json(records[0] if len(records) == 1 else records)
-        return
+        return failed
     console = answers()
     if views:
-        for one in found:
+        for number, one in enumerate(found):
             for view in views:
-                if view == "ncu":
+                if view == "races":
+                    print_races(one.name, outcomes[number], console)
+                elif view == "ncu":
                     print_summary(one, console)
                     print_ncu(one, console, shape or PROFILED_SHAPE)
                 else:
                     VIEWS[view](one, console)
-    elif len(found) > 2:
-        return
     elif len(found) == 2:
         print_side_by_side(found[0], found[1], console)
-    else:
+    elif len(found) == 1:
         print_summary(found[0], console)
+    return failed
 
 
 def json_of(one: Inspection, shape: str, views: Sequence[str]) -> dict[str, Any]:
@@ -262,4 +270,4 @@ VIEWS = {
     "banks": print_banks,
     "mapping": print_mapping,
 }
-"""By option name; ``ncu`` takes a problem and is apart."""
+"""By option name; ``ncu`` and ``races`` run a problem and are apart."""

@@ -8,11 +8,13 @@ import sys
 
 import pytest
 
-from compare import claims, cli, driver, runs
+from compare import claims, cli, contenders, driver, inspecting, runs
 from compare.cli import app, main
+from compare.inspecting import inspection_of
 from kernel import toolchain
 from kernel.errors import BuildError, MissingToolError, NoDeviceError, UsageError
 from tests.rows_for_reports import full_run, timed
+from tests.wrong_kernels.catalog import WRONG
 
 ROOT = runs.repository()
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
@@ -57,6 +59,11 @@ def test_commands_are_those_of_the_readme_and_nothing_is_a_stub(capsys):
         (["compare", "--shapes", "12xfish"], 2, "12xfish"),
         (["inspect", "no_such_kernel"], 2, "no_such_kernel"),
         (["inspect", "no_such_file.cu"], 2, "no_such_file.cu"),
+        (["inspect", "cublas_sgemm", "--races"], 2, "cublas_sgemm"),
+        (["run-cpu", "no_such_file.cu", "--grid", "1", "--block", "32"], 2, "no_such_file.cu"),
+        (["run-cpu", __file__, "--grid", "1", "--block", "32"], 2, "neither a .cu nor a .ptx"),
+        (["run-cpu", "no_such_file.cu", "--grid", "1,2", "--block", "32"], 2, "--grid '1,2'"),
+        (["run-cpu", "no_such_file.cu", "--block", "32"], 2, "--grid"),
         (["check", "--device", "abacus"], 2, "abacus"),
         (["check", "--device", "gpu", "--kernels", "v0_naive"], 3, "no GPU: none; a GPU"),
         (["compare", "--record"], 3, "--record"),
@@ -187,6 +194,65 @@ def test_inspect_answers_in_json_and_without_a_profiler_still_exits_with_0(capsy
     assert main(["inspect", "v0_naive", "--ncu"]) == 0
     toolchain.find.cache_clear()
     assert "not available: tool" in capsys.readouterr().out
+
+
+COPY4 = ["--symbol", "copy4", "--grid", "1", "--block", "32x1"]
+GEMM = ["--symbol", "gemm", "--grid", "2x2", "--block", "16x16"]
+
+
+@pytest.mark.nvcc
+def test_run_cpu_runs_a_file_and_exits_with_1_where_it_finds_a_fault(tmp_path, capsys):
+    file = str(ROOT / "tests" / "machine_kernels" / "double_buffer.cu")
+    arguments = [f"--arg={text}" for text in ("ones:f32:64", f"out:f32:64:{tmp_path / 'y.npy'}", "16")]
+    assert main(["run-cpu", file, *COPY4, *arguments]) == 0
+    text = capsys.readouterr().out
+    assert "copy4: no faults; 1 of 1 blocks" in text
+    assert "argument 1, float32 64: 1 1 1" in text
+    assert (tmp_path / "y.npy").is_file()
+    assert main(["run-cpu", file, *COPY4, "--arg", "ones:f32:63", "--arg", "out:f32:64", "--arg", "16"]) == 1
+    text = capsys.readouterr().out
+    assert "read of 16 bytes out of bounds by thread (15, 0, 0)" in text
+    assert "PTX line" in text
+    assert main(["run-cpu", file, *COPY4, "--arg", "1"]) == 2
+    assert "takes 3 parameters of 8, 8, 4 bytes; 1 were given" in capsys.readouterr().err
+    assert main(["run-cpu", file, *COPY4, "--arg", "-1", "--arg", "seven", "--arg", "16"]) == 2
+    assert "'seven' is neither a number nor a buffer" in capsys.readouterr().err
+
+
+@pytest.mark.nvcc
+def test_run_cpu_answers_in_json(capsys):
+    file = str(ROOT / "tests" / "machine_kernels" / "double_buffer.cu")
+    good = [f"--arg={text}" for text in ("ones:f32:50x20", "ones:f32:20x40", "out:f32:50x40", "50", "40", "20")]
+    assert main(["run-cpu", file, *GEMM, *good, "--json", "--strict"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["kernel"] == "gemm"
+    assert answer["faults"] == []
+    assert answer["blocks"] == answer["blocks_in_grid"] == 4
+    assert answer["fma"] == 4 * 256 * 4 * 24
+    assert answer["buffers"][2]["shape"] == [50, 40]
+    assert answer["buffers"][2]["first"] == [20.0] * 8
+    bad = [*good[:2], "--arg=out:f32:50x39", *good[3:]]
+    assert main(["run-cpu", file, *GEMM, *bad, "--json"]) == 1
+    faults = json.loads(capsys.readouterr().out)["faults"]
+    assert {fault["kind"] for fault in faults} == {"out of bounds"}
+    assert all("st.global.f32" in fault["instruction"] for fault in faults)
+
+
+@pytest.mark.nvcc
+def test_inspect_races_runs_the_kernel_and_exits_with_1_on_a_fault(capsys, monkeypatch):
+    assert main(["inspect", "v3_double_buffer", "--races"]) == 0
+    assert "no race, no fault of any other kind" in capsys.readouterr().out
+    assert main(["inspect", "v3_double_buffer", "--races", "--shape", "35x79x19", "--json"]) == 0
+    races = json.loads(capsys.readouterr().out)["races"]
+    assert (races["m"], races["n"], races["faults"]) == (35, 79, [])
+    file = str(ROOT / "tests" / "machine_kernels" / "double_buffer.cu")
+    assert main(["inspect", file, "--races"]) == 2
+
+    wrong = next(wrong for wrong in WRONG if wrong.kernel.name == "misses_a_barrier")
+    monkeypatch.setattr(inspecting, "inspection_of", lambda *_: inspection_of("v0_naive", ""))
+    monkeypatch.setattr(contenders, "contenders", lambda *_: (wrong.contender,))
+    assert main(["inspect", "misses_a_barrier", "--races"]) == 1
+    assert "race: thread" in capsys.readouterr().out
 
 
 def test_peaks_state_dense_rates_and_refuse_an_unknown_device(no_gpu, capsys):

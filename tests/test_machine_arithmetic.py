@@ -370,3 +370,54 @@ def test_an_opcode_that_is_never_reached_does_no_harm():
     x = np.arange(THREADS, dtype=np.uint32)
     got = execute("mov.u32 %d, 5; setp.lt.u32 %q, %x, 1000; @%q bra DONE; tcgen05.alloc.sync %d, %x; DONE:", x)
     assert (got == 5).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "out", "expected"),
+    [
+        ("cvt.s64.s32 %d, %x;", np.int64, lambda x: x.astype(np.int32).astype(np.int64)),
+        ("cvt.u64.u32 %d, %x;", np.uint64, lambda x: x & 0xFFFFFFFF),
+        ("cvt.s64.s16 %d, %x;", np.int64, lambda x: x.astype(np.int16).astype(np.int64)),
+        ("cvt.u64.u8 %d, %x;", np.uint64, lambda x: x & 0xFF),
+        ("cvt.u32.u16 %d, %x;", np.uint32, lambda x: (x & 0xFFFF).astype(np.uint32)),
+        ("cvt.f64.f32 %d, %x;", np.float64, lambda x: x.astype(np.uint32).view(np.float32).astype(np.float64)),
+        ("cvt.f32.f16 %d, %x;", np.float32, lambda x: x.astype(np.uint16).view(np.float16).astype(np.float32)),
+        (
+            "and.b64 %w, %x, 1; setp.ne.b64 %q, %w, 0; cvt.u64.u32 %d, %y; @%q cvt.s64.s32 %d, %x;",
+            np.int64,
+            lambda x: np.where(x & 1, x.astype(np.int32).astype(np.int64), 7),
+        ),
+    ],
+)
+def test_conversion_takes_the_low_bits_of_a_wider_register(body, out, expected):
+    """PTX lets cvt, ld and st alone name registers wider than their type."""
+    numbers = GENERATOR.integers(0, 2**64, THREADS, dtype=np.uint64)
+    if out in (np.float64, np.float32):
+        numbers &= np.uint64(0xFFFFFFFFBFFFBFFF)  # finite numbers
+    given = execute(body, numbers, np.full(THREADS, (5 << 32) + 7, np.uint64), dtype=np.uint64, out=out)
+    np.testing.assert_array_equal(given, expected(numbers).astype(out))
+
+
+def test_packing_halves_takes_the_low_bits_of_wider_registers():
+    floats32 = GENERATOR.uniform(-9, 9, (2, THREADS)).astype(np.float32)
+    wide = [f.view(np.uint32).astype(np.uint64) | np.uint64(0xABCD << 32) for f in floats32]
+    given = execute("cvt.rn.f16x2.f32 %d, %x, %y;", *wide, dtype=np.uint64)
+    high, low = (f.astype(np.float16).view(np.uint16).astype(np.uint32) for f in floats32)
+    np.testing.assert_array_equal(given, high << 16 | low)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "add.u32 %d, %x, %u;",
+        "mov.b32 %d, %x;",
+        "fma.rn.f32 %d, %x, %u, %u;",
+        "cvt.u64.u32 %d, %u;",
+        "ld.param.u64 %d, [test_param_0];",
+        "st.global.v2.b32 [%p], {%x, %u};",
+        "selp.b32 %d, %x, %u, %u;",
+    ],
+)
+def test_registers_of_another_width_are_refused_as_ptxas_does(body):
+    with pytest.raises(MachineFault, match=r"opcode .* \(register.* (is|are) not as wide as the type"):
+        execute(body, np.zeros(THREADS, np.uint64), np.zeros(THREADS, np.uint64), dtype=np.uint64)

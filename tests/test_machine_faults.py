@@ -14,8 +14,10 @@ from kernel.build import artifact
 from kernel.contract import Unit
 from kernel.errors import MachineFault
 from kernel.machine import Buffer, Checks, Shape, run
+from kernel.machine.command import races
 from kernel.machine.faults import WORDS
 from kernel.machine.lower import ENGINE_FOLDER
+from tests.wrong_kernels.catalog import WRONG
 
 SOURCE = Path(__file__).parent / "machine_kernels" / "double_buffer.cu"
 pytestmark = pytest.mark.nvcc
@@ -33,7 +35,7 @@ def word(value: int) -> bytes:
     return struct.pack("<i", value)
 
 
-def gemm(*macros, m=50, n=40, k=35, grid=None, a=None, keep_going=True):
+def gemm(*macros, m=50, n=40, k=35, grid=None, a=None, keep_going=True, checks=None):
     generator = np.random.default_rng(1)
     a = generator.uniform(-1, 1, (m, k)).astype(np.float32) if a is None else a
     b = generator.uniform(-1, 1, (k, n)).astype(np.float32)
@@ -44,7 +46,9 @@ def gemm(*macros, m=50, n=40, k=35, grid=None, a=None, keep_going=True):
     ]
     grid = grid or (-(-n // 32), -(-m // 32), 1)
     shape = Shape(grid=grid, block=(16, 16, 1))
-    report = run(ptx(*macros), "gemm", shape, [*buffers, word(m), word(n), word(k)], keep_going=keep_going)
+    report = run(
+        ptx(*macros), "gemm", shape, [*buffers, word(m), word(n), word(k)], keep_going=keep_going, checks=checks
+    )
     c = buffers[2].array("<f4").reshape(m, n)
     return report, c, a.astype(np.float64) @ b
 
@@ -62,7 +66,7 @@ def only(report, kind):
 
 @pytest.mark.parametrize("k", [1, 7, 8, 9, 16, 17, 24, 35])
 def test_the_right_kernel_is_clean(k):
-    report, c, reference = gemm(k=k)
+    report, c, reference = gemm(k=k, checks=Checks(strict=True))
     assert report.faults == []
     assert report.notes == []
     np.testing.assert_allclose(c, reference, atol=1e-5)
@@ -147,6 +151,14 @@ def test_poisoned_row_read_through_an_unguarded_tail():
     assert np.isnan(c[0]).all()
 
 
+def test_reading_on_behind_a_row_is_out_of_bounds_between_pitched_rows():
+    """The same mistake in a kernel with leading dimensions, as the default problem of ``races`` has them."""
+    outcome = races(next(wrong.kernel for wrong in WRONG if wrong.kernel.name == "masks_the_tail_by_zero"))
+    text = next(str(fault) for fault in outcome.faults if fault.kind == "out of bounds")
+    assert "read of 4 bytes out of bounds" in text
+    assert "between the rows of A" in text
+
+
 @pytest.mark.parametrize("tiles", [1, 3, 5])
 def test_wrong_buffer_drained_at_an_odd_number_of_tiles(tiles):
     report, c, reference = gemm("WRONG_DRAIN", k=8 * tiles)
@@ -154,7 +166,12 @@ def test_wrong_buffer_drained_at_an_odd_number_of_tiles(tiles):
         assert "from shared memory never written" in only(report, "uninitialised value stored")
     else:
         assert report.faults == []
-        assert any("copied by cp.async were never read" in note for note in report.notes), report.notes
+        assert any("copied by cp.async were never read, as where the wrong buffer" in note for note in report.notes)
+        text = only(gemm("WRONG_DRAIN", k=8 * tiles, checks=Checks(strict=True))[0], "async copy never read")
+        # The last tiles without what is zero-filled: A for two columns of blocks, B for two rows of them.
+        assert f"gemm: {4 * 2 * 8 * (50 + 40)} bytes copied by cp.async were never read" in text
+        assert "at PTX line" in text
+        assert "(kernel.cu:" in text
         assert not np.allclose(c, reference, atol=1e-3)
 
 

@@ -41,14 +41,9 @@ DTYPES = {
     "u32": "<u4",
     "u64": "<u8",
 }
-ARGUMENT_HELP = """One --arg for each kernel parameter, in order:
-  5, -1, 0x10        an integer as wide as the parameter
-  1.5, 1e-3          a float, or a double where the parameter has 8 bytes
-  i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 … u64)
-  random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed
-  zeros:f32:100      a buffer of zeros that may be read and written; ones: likewise
-  out:f32:64x64      a buffer that must be written before it is read; out:f32:64x64:c.npy saves it afterwards
-  in:a.npy           a buffer from a file that may only be read; inout:a.npy may be written too"""
+ROW_GAP = 16
+"""Elements between rows in :func:`races`: a multiple of every alignment, so that the build is that of tight rows."""
+FORMS = "gemm-tracks run-cpu --help lists the forms of arguments"
 
 
 @dataclass(kw_only=True)
@@ -119,14 +114,14 @@ def _scalar(text: str, size: int, argument: str) -> bytes:
             return (int(number, 0) % (1 << 8 * size)).to_bytes(size, "little")
         return struct.pack("<d" if size == 8 else "<f", float(number))
     except (ValueError, OverflowError):
-        raise UsageError(f"argument {argument!r} is neither a number nor a buffer.\n{ARGUMENT_HELP}") from None
+        raise UsageError(f"argument {argument!r} is neither a number nor a buffer; {FORMS}") from None
 
 
 def read_argument(argument: str, number: int, size: int) -> tuple[bytes | Buffer, np.dtype[Any], tuple[int, ...], str]:
     """One ``--arg``: its bytes or buffer, the buffer's element type and extents, and the file to save it to.
 
     Raises:
-        UsageError: the text is none of the forms in ARGUMENT_HELP, or its file cannot be read.
+        UsageError: the text is none of the forms that gemm-tracks run-cpu --help lists, or its file cannot be read.
     """
     kind, _, rest = argument.partition(":")
     name = f"argument {number}"
@@ -168,7 +163,7 @@ def run_file(
     """Run one kernel of a .cu or .ptx file on the machine.
 
     Args:
-        arguments: one text for each parameter; ARGUMENT_HELP lists the forms.
+        arguments: one text for each parameter; ``gemm-tracks run-cpu --help`` lists the forms.
         dynamic_smem: bytes.
 
     Raises:
@@ -182,8 +177,8 @@ def run_file(
     code = program(text, entry)
     if len(arguments) != len(code.parameters):
         raise UsageError(
-            f"{entry} takes {len(code.parameters)} parameters of {_sizes(code)} bytes; {len(arguments)} were given.\n"
-            + ARGUMENT_HELP
+            f"{entry} takes {len(code.parameters)} parameters of {_sizes(code)} bytes; {len(arguments)} were given; "
+            + FORMS
         )
     values: list[bytes | Buffer] = []
     shapes: dict[int, tuple[Buffer, np.dtype[Any], tuple[int, ...], str]] = {}
@@ -245,7 +240,8 @@ def mapping(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
 def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
     """A run of the whole of a small ragged problem with every check on; look at ``faults`` and ``notes``.
 
-    The default has a full and a partial block along m and n and an odd number of k tiles with a partial one.
+    The default has a full and a partial block along m and n and an odd number of k tiles with a partial one. Its
+    leading dimensions are wider than the rows, so that a read beyond a row's end is out of bounds there.
     """
     if problem is None:
         tile = tile_problem(kernel)
@@ -260,6 +256,8 @@ def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
         )
         if kernel.rejects(problem) is not None:
             problem = tile.replace(m=2 * tile.m, n=2 * tile.n, k=3 * tile.k, lda=0, ldb=0, ldc=0)
+        pitched = problem.replace(lda=problem.lda + ROW_GAP, ldb=problem.ldb + ROW_GAP, ldc=problem.ldc + ROW_GAP)
+        problem = problem if kernel.rejects(pitched) is not None else pitched
     generator = np.random.default_rng(0)
     a = generator.uniform(-1, 1, (problem.m, problem.k)).astype(problem.dtype_in)
     b = generator.uniform(-1, 1, (problem.k, problem.n)).astype(problem.dtype_in)

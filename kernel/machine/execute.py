@@ -24,7 +24,7 @@ from kernel.machine.engine import (
     ResultRecord,
     engine,
 )
-from kernel.machine.faults import describe
+from kernel.machine.faults import describe, unread_copies
 from kernel.machine.lower import BF16X2, F16X2, Program, lower, opcodes
 from kernel.machine.memory import Buffer, place
 from kernel.machine.merge import merged_accesses
@@ -139,8 +139,11 @@ def run(
             f"first: {text}"
         )
     if result.unread_async:
-        text = code.text(result.unread_async_ins)
-        report.notes.append(f"{result.unread_async} bytes copied by cp.async were never read, first by: {text}")
+        found_unread = unread_copies(code, result.unread_async, result.unread_async_ins)
+        if checks.strict:
+            report.faults.append(found_unread)
+        else:
+            report.notes.append(str(found_unread))
     return report
 
 

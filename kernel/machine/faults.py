@@ -47,7 +47,9 @@ WORDS = {
 }
 """Kind and message by the engine's number (enum Kind in engine_source/machine.h)."""
 OUTPUT_NOT_WRITTEN = "output not written"
-"""Kind of the one fault that is found after a run."""
+"""Kind of the fault that is found after a GEMM."""
+COPY_NOT_READ = "async copy never read"
+"""Kind of the fault that is found after a launch, where checks are strict."""
 
 
 def describe(code: Program, launch: Launch | Shape, buffers: Sequence[Buffer], record: np.void) -> Fault:
@@ -85,6 +87,18 @@ def describe(code: Program, launch: Launch | Shape, buffers: Sequence[Buffer], r
         thread=thread,
         address=address,
         count=int(record["count"]),
+    )
+
+
+def unread_copies(code: Program, size: int, ins: int) -> Fault:
+    """``size`` bytes that cp.async brought and no thread read before they were overwritten or the block ended."""
+    return Fault(
+        kind=COPY_NOT_READ,
+        message=f"{size} bytes copied by cp.async were never read, as where the wrong buffer is drained; first copied",
+        kernel=code.name,
+        instruction=code.text(ins),
+        line=code.line(ins),
+        source=code.source(ins),
     )
 
 

@@ -222,6 +222,11 @@ def align_up(value: int, alignment: int) -> int:
     return -(-value // alignment) * alignment
 
 
+def _lane_words(kind: int) -> int:
+    """Words that a lane of a register takes; none for a predicate, which is a bit of one word."""
+    return 0 if kind == PRED else 2 if kind in WIDE else 1
+
+
 class Lowering:
     """Turns one function into a :class:`Program`."""
 
@@ -306,7 +311,7 @@ class Lowering:
         slot = self.slots.get(name)
         if slot is None:
             kind = self.register_type(name)
-            words = 1 if kind == PRED else 64 if kind in WIDE else 32
+            words = 1 if kind == PRED else 32 * _lane_words(kind)
             if words > 1:
                 self.words = align_up(self.words, 16)
             slot = (self.words, kind)
@@ -393,11 +398,27 @@ class Lowering:
                 value &= 0xFFFF
             return self.constant(value, kind in WIDE)
         if self.is_register(text):
+            declared = self.register_type(text)
+            if _lane_words(declared) != _lane_words(kind):
+                raise _Unsupported(f"register {text} is not as wide as the type")
             return self.register(text)
         symbol = self.symbol(text)
         if symbol is not None:
             return self.constant(symbol[1], kind in WIDE)
         raise _Unsupported(f"operand {text}")
+
+    def narrowed(self, text: str, kind: int) -> int:
+        """Operand slot of a source of cvt: of a register wider than ``kind``, its low bits, taken just before."""
+        if not self.is_register(text) or _lane_words(self.register_type(text)) <= _lane_words(kind):
+            return self.operand(text, kind)
+        low = f"{text} low"
+        if low not in self.slots:
+            self.words = align_up(self.words, 16)
+            self.slots[low] = self.words, U32
+            self.words += 32
+        slot = self.slots[low][0]
+        self.out.append(Lowered(op="cvt", ty=U32, ty2=U64, operands=[slot, self.register(text)]))
+        return slot
 
     def symbol(self, text: str) -> tuple[str, int] | None:
         """(space, address) of ``name`` or ``name+offset``, None where it is no variable."""
@@ -1083,7 +1104,8 @@ def _cvt(low: Lowering, statement: Statement, out: Lowered) -> None:
         out.op, out.ty = "cvt_pack", to
         if "sat" in words:
             raise _Unsupported("")
-        out.operands = [low.operand(statement.operands[0], U32), *(low.operand(t, F32) for t in statement.operands[1:])]
+        sources = [low.narrowed(text, F32) for text in statement.operands[1:]]
+        out.operands = [low.operand(statement.operands[0], U32), *sources]
         return
     if "relu" in words:
         raise _Unsupported("")
@@ -1096,7 +1118,9 @@ def _cvt(low: Lowering, statement: Statement, out: Lowered) -> None:
         out.flags |= DST_64
     if low.register_type(target) in (U16, S16, F16, BF16):
         out.size = 2
-    out.operands = [low.operand(target, to), low.operand(value, U32 if source == TF32 else source)]
+    if _lane_words(low.register_type(target)) < _lane_words(to):
+        raise _Unsupported(f"register {target} is not as wide as the type")
+    out.operands = [low.register(target), low.narrowed(value, U32 if source == TF32 else source)]
 
 
 def _space(statement: Statement) -> int:
@@ -1139,13 +1163,16 @@ def _memory(low: Lowering, statement: Statement, out: Lowered) -> None:
     base, out.imm = low.address(place, out)
     names = [part.strip() for part in data[1:-1].split(",")] if data.startswith("{") else [data]
     registers = [name for name in names if low.is_register(name)]
-    wide_register = any(low.register_type(name) in WIDE for name in registers)
-    if wide_register or (not registers and kind in WIDE):
+    widths = {_lane_words(low.register_type(name)) for name in registers}
+    if len(widths) > 1 or (widths and max(widths) < _lane_words(kind)):
+        raise _Unsupported("registers that are not as wide as the type")
+    if max(widths, default=_lane_words(kind)) == 2:
         out.flags |= DST_64
     if registers and low.register_type(registers[0]) in (U16, S16, F16, BF16):
         out.ty2 = 1
     literal_kind = U64 if out.flags & DST_64 else kind
-    out.operands = [base, *(low.operand(name, literal_kind if not low.is_register(name) else kind) for name in names)]
+    slots = [low.register(name) if low.is_register(name) else low.operand(name, literal_kind) for name in names]
+    out.operands = [base, *slots]
     if out.space in (SHARED, GENERIC):
         low.narrowest = min(low.narrowest, max(out.size, 1))
 

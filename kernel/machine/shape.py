@@ -24,5 +24,6 @@ class Checks:
     a branch. Output memory that nobody wrote is a fault where it is read."""
     strict: bool = False
     """Makes the read itself of such shared memory a fault. CUTLASS's SIMT main loops read it for rows and
-    columns beyond the edge, whose results they drop."""
+    columns beyond the edge, whose results they drop. Likewise for data that cp.async brought and nobody read:
+    a drain of the wrong buffer leaves some, and so does a pipeline that copies tiles beyond the last."""
     counting: bool = True
