@@ -43,7 +43,8 @@ except KeyboardInterrupt:
     assert outcome.last_line == "interrupted at its limit; kept what was finished"
 
 
-def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys):
+def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     code = "import os; print(os.environ['GEMM_TRACKS_RESULTS'], os.environ['PYTHONPATH'])"
     outcome = session.run_step(step(code, GEMM_TRACKS_RESULTS=str(tmp_path)), 60, lambda text: None)
     assert outcome.last_line == f"{tmp_path} {ROOT}"
