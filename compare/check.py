@@ -28,6 +28,7 @@ from compare.reference import HALF_STEP, LARGEST, Reference, error_bound
 from compare.shapes import OPTIONS, Shape, parse
 from kernel.contract import MAX_KNOWN_ALIGNMENT, Problem, ceil_div
 from kernel.errors import (
+    BuildError,
     CatalogError,
     CheckError,
     LaunchError,
@@ -212,7 +213,7 @@ def check_contender(
         A verdict; a wrong result is no exception, and too little memory is a refusal.
 
     Raises:
-        NoDeviceError, MissingToolError, BuildError: it cannot be run here at all.
+        NoDeviceError, MissingToolError: it cannot be run here at all.
     """
     base = Verdict(contender=contender.name, problem=problem, input=distribution, seed=seed, ok=None)
     reason = executor.refuses(contender) or contender.rejects(problem) or inapplicable(contender, distribution)
@@ -257,7 +258,7 @@ def _one_round(
         return dataclasses.replace(base, skipped_because=str(error))
     except UnsupportedError as error:
         return dataclasses.replace(base, skipped_because=str(error).partition(", reached by")[0])
-    except (LaunchError, MachineFault) as error:
+    except (BuildError, LaunchError, MachineFault) as error:
         return dataclasses.replace(base, ok=False, reason=str(error).partition("\n")[0])
     except CheckError as error:
         return dataclasses.replace(base, ok=False, reason=str(error), fatal=True)

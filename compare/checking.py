@@ -82,6 +82,9 @@ def run_checks(
             raise MissingToolError(f"none of the contenders can run here; what each needs: {names}")
         messages().print(f"left out for what is not installed: {names}")
         chosen = tuple(contender for contender in chosen if contender.name not in unable)
+    refused = [where.refuses(contender) for contender in chosen]
+    if all(refused):
+        raise NoDeviceError(f"none of the {len(refused)} contenders can run on the {where.name}: {refused[0]}")
     build(contender for contender in chosen if where.refuses(contender) is None)
 
     if fuzz:
@@ -153,7 +156,7 @@ def tally_table(tally: Tally, chosen: Iterable[Contender]) -> Table:
 
 def _margin(verdict: Verdict) -> str:
     if verdict.max_error is None or verdict.error_bound is None:
-        return "exact"
+        return "exact" if verdict.ok else "-"
     return f"{verdict.max_error:.2e} / {verdict.error_bound:.2e}"
 
 

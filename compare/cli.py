@@ -423,6 +423,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of a pipe went away, as `head` does; Python must not complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (OSError, MemoryError, UnicodeDecodeError) as error:
+        # What was named cannot be read, written or held: the caller's to mend.
+        return fail(str(error) or type(error).__name__, 2)
     except Exception as error:
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # what typer raises for bad usage
             error.show()

@@ -397,7 +397,7 @@ def _ladder_table(rows: Sequence[Row], source: str, summaries: Mapping[str, str]
         for row in _representatives([row for row in inside if row["family"] == family], family):
             what = summaries.get(str(row["name"]), "")
             mark = "" if row["window"] == "sustained" else " (burst)"
-            ratio, fp16 = _fractions(row)[1:]
+            ratio, _, fp16 = _fractions(row)
             lines.append(f"| {_called(row)}{mark} | {what} | {row['tflops']:.1f} | {ratio} | {fp16} |")
     return lines
 

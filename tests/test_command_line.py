@@ -306,3 +306,41 @@ def test_nothing_is_written_into_the_current_folder(tmp_path):
             [sys.executable, "-m", "compare", *words], cwd=tmp_path, env=env, capture_output=True, check=False
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_in_which_nothing_can_run_does_not_pass(capsys):
+    assert main(["check", "--device", "cpu", "--kernels", "cublas*", "--shapes", "5x5x5"]) == 3
+    assert "runs on a GPU only" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_bad_usage(tmp_path, capsys):
+    missing = tmp_path / "no" / "such" / "lanes.svg"
+    assert main(["inspect", "v4_pad", "--mapping", "--svg", str(missing)]) == 2
+    text = capsys.readouterr().err
+    assert str(missing) in text
+    assert "fault of ours" not in text
+
+
+@pytest.mark.nvcc
+def test_a_kernel_that_does_not_compile_fails_alone(tmp_path):
+    import dataclasses
+
+    from compare.check import CpuExecutor, check_contender
+    from compare.contenders import contenders
+    from kernel.contract import Unit
+
+    (sound,) = contenders(["v1_thread_tile"])
+    source = tmp_path / "broken.cu"
+    source.write_text("nonsense;")
+    unit = Unit(name="broken", arch="sm_90a", source=source)
+
+    class Broken(type(sound.kernel)):
+        def launches(self, problem):
+            return tuple(dataclasses.replace(launch, unit=unit) for launch in super().launches(problem))
+
+    fields = {f.name: getattr(sound.kernel, f.name) for f in dataclasses.fields(sound.kernel)}
+    broken = dataclasses.replace(sound, kernel=Broken(**fields))
+    verdict = check_contender(broken, broken.problem(5, 5, 5), CpuExecutor())
+    assert verdict.ok is False
+    assert "refused it" in verdict.reason
+    assert check_contender(sound, sound.problem(5, 5, 5), CpuExecutor()).ok
