@@ -82,10 +82,10 @@ def run_checks(
             raise MissingToolError(f"none of the contenders can run here; what each needs: {names}")
         messages().print(f"left out for what is not installed: {names}")
         chosen = tuple(contender for contender in chosen if contender.name not in unable)
-    refused = [where.refuses(contender) for contender in chosen]
-    if all(refused):
-        raise NoDeviceError(f"none of the {len(refused)} contenders can run on the {where.name}: {refused[0]}")
-    build(contender for contender in chosen if where.refuses(contender) is None)
+    reasons = [where.refuses(contender) for contender in chosen]
+    if all(reasons):
+        raise NoDeviceError(f"none of the {len(reasons)} contenders can run on the {where.name}: {reasons[0]}")
+    build(contender for contender, reason in zip(chosen, reasons, strict=True) if reason is None)
 
     if fuzz:
         report = draw_and_check(chosen, fuzz, seed, where)

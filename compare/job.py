@@ -115,7 +115,8 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
             print_rows(rows, report.origin(run, recorded=True))
-            absent = [contender.name for contender in chosen if contender.name not in {row["name"] for row in rows}]
+            recorded = {row["name"] for row in rows}
+            absent = [contender.name for contender in chosen if contender.name not in recorded]
             if absent and request.patterns:
                 console.print(f"\nNot in the recorded run at these shapes, so a GPU is needed: {', '.join(absent)}")
             if differ:

@@ -108,7 +108,7 @@ class Reference:
     """
 
     def __init__(self, problem: Problem, a: Any, b: Any, c: Any, nonfinite: bool) -> None:
-        self.problem, self._a, self._b, self._c = problem, a, b, c
+        self.problem, self._a, self._c = problem, a, c
         self._nonfinite = nonfinite
         self._xp = array_module(a)
         if not problem.is_scale_only:

@@ -26,10 +26,6 @@ class LayoutError(ProblemError):
     """Strides or a leading dimension do not describe the layout that was stated."""
 
 
-class AlignmentError(ProblemError):
-    """A base pointer or a leading dimension lacks the alignment that the kernel needs."""
-
-
 class DtypeError(GemmTracksError, TypeError):
     """An operand or a scalar has a data type that the kernel does not take."""
 
