@@ -632,7 +632,8 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
         count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
         others = count - 1
         windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
-        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * settings.sustained.window_s + launch)
+        window_s = settings.sustained.window_s if track == "fp32_simt" else settings.sustained.capped_s
+        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * window_s + launch)
     return total
 
 
