@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel.build import content_folder
+from kernel.build import content_folder, digest
 from kernel.errors import BuildError, MissingToolError
 
 PACKAGE, VERSION = "nvidia-cutlass-dsl", "4.8.1"
@@ -66,7 +66,7 @@ class Program:
 
     def text(self) -> str:
         """What is asked for, in full: two programs with one text give one PTX."""
-        return json.dumps([asdict(self), self.headers, self.path.read_text(encoding="utf-8")])
+        return json.dumps([asdict(self), self.headers, digest(self.path.read_text(encoding="utf-8"))])
 
 
 @dataclass(frozen=True, kw_only=True)
