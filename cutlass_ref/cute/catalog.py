@@ -72,7 +72,12 @@ class CuteSgemm(CuteKernel):
     track: str = "fp32_simt"
     instruction: str = "ffma"
     order: str = "quads"
-    copies_at: tuple[int, ...] = (0,)
+    staged: bool = True
+    """Whether an operand that is contiguous along k is transposed through registers rather than by cp.async."""
+    copy_at: int = 0
+    """Step of a tile at which the copies of a later one are issued."""
+    store_at: int = 12
+    """Step at which what came through registers is stored to shared memory."""
     marked: bool = True
     """Whether the entry keeps the word that the DSL puts into it; see :class:`cutlass_ref.cute.emit.Program`."""
     threads: int = 256
@@ -88,7 +93,9 @@ class CuteSgemm(CuteKernel):
             "block_k": self.tile.BLOCK_K,
             "stages": self.tile.NUM_STAGES,
             "order": self.order,
-            "copies_at": self.copies_at,
+            "staged": self.staged,
+            "copy_at": self.copy_at,
+            "store_at": self.store_at,
         }
         entry = f"{self.name}_{layout}_vec{width}"
         return Program(name="sgemm", entry=entry, options=tuple(options.items()), marked=self.marked)
@@ -156,12 +163,12 @@ class CuteSgemm(CuteKernel):
         return ceil_div(problem.m, self.tile.BLOCK_M) * ceil_div(problem.n, self.tile.BLOCK_N)
 
     def _width(self, problem: Problem) -> int:
-        """4 where every 16-byte access is whole and aligned: those of C, and of operands not contiguous along k."""
+        """4 where every 16-byte access is whole and aligned; cp.async brings what is contiguous along k by elements."""
         wide = [(problem.align_c, problem.ldc, problem.n)]
-        if problem.layout[0] == "c":
-            wide.append((problem.align_a, problem.lda, problem.m))
-        if problem.layout[1] == "r":
-            wide.append((problem.align_b, problem.ldb, problem.n))
+        if self.staged or problem.layout[0] == "c":
+            wide.append((problem.align_a, problem.lda, problem.a_width))
+        if self.staged or problem.layout[1] == "r":
+            wide.append((problem.align_b, problem.ldb, problem.b_width))
         whole = all(base >= 16 and pitch % 4 == 0 and extent % 4 == 0 for base, pitch, extent in wide)
         return 4 if whole and 4 in self.widths else 1
 

@@ -33,15 +33,27 @@ class Sgemm:
     """The kernel for one layout and access width; every attribute is a compile-time constant.
 
     ``vector`` is the elements in one access to global memory where an operand is contiguous along m or n: 4 or 1.
-    ``copies_at`` lists the steps of a tile before whose FFMAs the next tile's copies are issued, in equal parts.
+    ``staged`` says how an operand that is contiguous along k gets transposed: through registers, 16 bytes at a time,
+    or by cp.async, element by element. At step ``copy_at`` of a tile the copies of a later one are issued, at
+    ``store_at`` what came through registers is stored.
     """
 
     def __init__(
-        self, *, layout: str, vector: int, block_k: int, stages: int, order: str, copies_at: tuple[int, ...]
+        self,
+        *,
+        layout: str,
+        vector: int,
+        block_k: int,
+        stages: int,
+        order: str,
+        staged: bool,
+        copy_at: int,
+        store_at: int,
     ) -> None:
         self.a_along_k, self.b_along_k = layout[0] == "r", layout[1] == "c"
+        self.a_staged, self.b_staged = (staged and vector == 4 and along for along in (self.a_along_k, self.b_along_k))
         self.vector, self.block_k, self.stages = vector, block_k, stages
-        self.order, self.copies_at = order, copies_at
+        self.order, self.copy_at, self.store_at = order, copy_at, store_at
         self.a_pitch = BLOCK_M + (PAD if self.a_along_k else 0)
         self.b_pitch = BLOCK_N + (PAD if self.b_along_k else 0)
         self.smem_bytes = 4 * stages * block_k * (self.a_pitch + self.b_pitch)
@@ -67,7 +79,7 @@ class Sgemm:
         """
         if along_k:
             return cute.make_layout((THREADS // 8, 8), stride=(8, 1)), cute.make_layout((1, 1)), 1
-        runs = 16 if self.vector == 4 else 32
+        runs = THREADS // self.block_k if self.vector == 4 else 32
         threads = cute.make_layout((runs, THREADS // runs), stride=(1, runs))
         return threads, cute.make_layout((self.vector, 1)), self.vector
 
@@ -100,9 +112,17 @@ class Sgemm:
         """Every layout by what it is of, for ``inspect --layouts``."""
         threads, rows, columns = self.mma_shape()
         found = {"A in shared memory (m, k, stage)": self.a_smem(), "B in shared memory (n, k, stage)": self.b_smem()}
-        for operand, along_k in (("A", self.a_along_k), ("B", self.b_along_k)):
-            lanes, values, width = self.copy_shape(along_k)
+        for operand, along_k, staged in (
+            ("A", self.a_along_k, self.a_staged),
+            ("B", self.b_along_k, self.b_staged),
+        ):
             row = "m" if operand == "A" else "n"
+            if staged:
+                found[f"{operand} through registers: threads over ({row}, run of 4 k)"] = cute.make_layout(
+                    (THREADS // 2, 2), stride=(2, 1)
+                )
+                continue
+            lanes, values, width = self.copy_shape(along_k)
             found[f"copy of {operand}: threads over ({row}, k)"] = lanes
             found[f"copy of {operand}: elements of one cp.async over ({row}, k), {4 * width} bytes"] = values
         found["MMA: threads over (m, n, k)"] = threads
@@ -179,14 +199,14 @@ class Sgemm:
         a_shared = allocator.allocate_tensor(Float32, self.a_smem(), 16)
         b_shared = allocator.allocate_tensor(Float32, self.b_smem(), 16)
 
-        copy_a, copy_b = self.tiled_copy(self.a_along_k), self.tiled_copy(self.b_along_k)
-        share_a, share_b = copy_a.get_slice(thread), copy_b.get_slice(thread)
-        from_a, to_a = share_a.partition_S(a_tiles), share_a.partition_D(a_shared)
-        from_b, to_b = share_b.partition_S(b_tiles), share_b.partition_D(b_shared)
-        at_a = share_a.partition_S(cute.make_identity_tensor((BLOCK_M, steps)))
-        at_b = share_b.partition_S(cute.make_identity_tensor((BLOCK_N, steps)))
-        a_copies = [(i, j) for j in range(to_a.shape[2]) for i in range(to_a.shape[1])]
-        b_copies = [(i, j) for j in range(to_b.shape[2]) for i in range(to_b.shape[1])]
+        if const_expr(self.a_staged):
+            move_a = StagedMover(a_tiles, a_shared, thread, rows_left)
+        else:
+            move_a = AsyncMover(self.tiled_copy(self.a_along_k), a_tiles, a_shared, thread, rows_left)
+        if const_expr(self.b_staged):
+            move_b = StagedMover(b_tiles, b_shared, thread, columns_left)
+        else:
+            move_b = AsyncMover(self.tiled_copy(self.b_along_k), b_tiles, b_shared, thread, columns_left)
 
         mma = self.tiled_mma()
         mine = mma.get_slice(thread)
@@ -198,21 +218,15 @@ class Sgemm:
         b_frag = cute.make_rmem_tensor((1, thread_n, 2), Float32)
         acc = cute.make_rmem_tensor((1, thread_m, thread_n), Float32)
         acc.fill(0.0)
-        exists = cute.make_rmem_tensor((1,), Boolean)
 
         for tile in range_constexpr(stages - 1):
-            for i, j in a_copies:
-                inside = (at_a[0, i, j][0] < rows_left) & (tile < tiles)
-                if const_expr(tile == 0):
-                    inside = inside & (at_a[0, i, j][1] >= absent)
-                exists[0] = inside
-                cute.copy(copy_a, from_a[None, i, j, tile], to_a[None, i, j, tile], pred=exists)
-            for i, j in b_copies:
-                inside = (at_b[0, i, j][0] < columns_left) & (tile < tiles)
-                if const_expr(tile == 0):
-                    inside = inside & (at_b[0, i, j][1] >= absent)
-                exists[0] = inside
-                cute.copy(copy_b, from_b[None, i, j, tile], to_b[None, i, j, tile], pred=exists)
+            for move in (move_a, move_b):
+                if const_expr(move.staged):
+                    if tile < tiles:
+                        move.load(tile, absent if const_expr(tile == 0) else None)
+                        move.store(tile)
+                else:
+                    move.copy(tile, tile, move.rows_left if tile < tiles else Int32(0), absent if tile == 0 else None)
             cute.arch.cp_async_commit_group()
         cute.arch.cp_async_wait_group(stages - 2)
         cute.arch.sync_threads()
@@ -223,9 +237,6 @@ class Sgemm:
         for tile in cutlass.range(tiles, unroll=1):
             following = stage + 1 if stage + 1 < stages else Int32(0)
             ahead = tile + (stages - 1)
-            # Beyond the last tile every copy is of nothing: a predicate costs less than a branch around copies.
-            rows = rows_left if ahead < tiles else Int32(0)
-            columns = columns_left if ahead < tiles else Int32(0)
             for step in range_constexpr(steps):
                 if const_expr(step + 1 < steps):
                     cute.autovec_copy(a_read[None, None, step + 1, stage], a_frag[None, None, (step + 1) % 2])
@@ -237,25 +248,24 @@ class Sgemm:
                     cute.arch.sync_threads()
                     cute.autovec_copy(a_read[None, None, 0, following], a_frag[None, None, (step + 1) % 2])
                     cute.autovec_copy(b_read[None, None, 0, following], b_frag[None, None, (step + 1) % 2])
-                for number, (i, j) in enumerate(a_copies):
-                    if const_expr(self.copied_at(number, len(a_copies)) == step):
-                        exists[0] = at_a[0, i, j][0] < rows
-                        cute.copy(copy_a, from_a[None, i, j, ahead], to_a[None, i, j, fill], pred=exists)
-                for number, (i, j) in enumerate(b_copies):
-                    if const_expr(self.copied_at(number, len(b_copies)) == step):
-                        exists[0] = at_b[0, i, j][0] < columns
-                        cute.copy(copy_b, from_b[None, i, j, ahead], to_b[None, i, j, fill], pred=exists)
-                if const_expr(step == self.copies_at[-1]):
+                if const_expr(step == self.copy_at):
+                    for move in (move_a, move_b):
+                        if const_expr(move.staged):
+                            if ahead < tiles:
+                                move.load(ahead, None)
+                        else:
+                            # Beyond the last tile the copies are of nothing: cheaper than a branch around them.
+                            move.copy(ahead, fill, move.rows_left if ahead < tiles else Int32(0), None)
                     cute.arch.cp_async_commit_group()
+                if const_expr(step == self.store_at):
+                    for move in (move_a, move_b):
+                        if const_expr(move.staged):
+                            move.store(fill)
                 self.multiply(mma, acc, a_frag[None, None, step % 2], b_frag[None, None, step % 2])
             fill = stage
             stage = following
 
         self.write(c_mine, c_at, acc, rows_left, columns_left, alpha, beta)
-
-    def copied_at(self, number: int, count: int) -> int:
-        """The step at which copy ``number`` of ``count`` is issued."""
-        return self.copies_at[number * len(self.copies_at) // count]
 
     @cute.jit
     def multiply(self, mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor) -> None:
@@ -303,6 +313,70 @@ class Sgemm:
                             for v in range_constexpr(width):
                                 out[v] = out[v] + beta * old[v]
                         cute.autovec_copy(out, run)
+
+
+class AsyncMover:
+    """Brings an operand's tiles into shared memory by cp.async; what does not exist arrives as zeros."""
+
+    staged = False
+
+    def __init__(self, copy: Any, tiles: Any, shared: Any, thread: Any, rows_left: Any) -> None:
+        """Partition (row, k, tile) of global and (row, k, stage) of shared memory among the threads."""
+        share = copy.get_slice(thread)
+        self.tiled_copy, self.rows_left = copy, rows_left
+        self.source, self.target = share.partition_S(tiles), share.partition_D(shared)
+        self.at = share.partition_S(cute.make_identity_tensor(shared.shape[:2]))
+        self.exists = cute.make_rmem_tensor((1,), Boolean)
+
+    def copy(self, tile: Any, stage: Any, end: Any, absent: Any) -> None:
+        """Issue the copies of a tile's rows before ``end``, without its first ``absent`` steps of k."""
+        for j in range(self.target.shape[2]):
+            for i in range(self.target.shape[1]):
+                row, step = self.at[0, i, j][0], self.at[0, i, j][1]
+                self.exists[0] = row < end if absent is None else (row < end) & (step >= absent)
+                source, target = self.source[None, i, j, tile], self.target[None, i, j, stage]
+                cute.copy(self.tiled_copy, source, target, pred=self.exists)
+
+
+class StagedMover:
+    """Transposes an operand that is contiguous along k: 16 bytes of k into registers, four elements into shared memory.
+
+    A warp takes 16 rows of 8 elements: 32 bytes of each row from global memory, 32 banks to shared memory. Rows
+    beyond the edge are the last row again, whose products nobody stores, so that no load needs a predicate.
+    """
+
+    staged = True
+
+    def __init__(self, tiles: Any, shared: Any, thread: Any, rows_left: Any) -> None:
+        """Take (row, k, tile) of global and (row, k, stage) of shared memory."""
+        rows, steps = shared.shape[:2]
+        self.row, self.first = thread // 2, thread % 2 * 4
+        self.rows, self.runs = range(0, rows, THREADS // 2), range(0, steps, 8)
+        self.tiles, self.shared = tiles, shared
+        self.clamped = [cutlass.min(self.row + row, rows_left - 1) for row in self.rows]
+        self.held = cute.make_rmem_tensor((4, len(self.runs), len(self.rows)), Float32)
+        self.held.fill(0.0)
+
+    def load(self, tile: Any, absent: Any) -> None:
+        """Read a tile; its first ``absent`` steps of k become zeros."""
+        for r, row in enumerate(self.clamped):
+            for q, run in enumerate(self.runs):
+                step = self.first + run
+                if absent is not None:
+                    step = cutlass.max(step, absent)
+                place = self.tiles.iterator + cute.crd2idx((row, step, tile), self.tiles.layout)
+                held = self.held[None, q, r]
+                cute.autovec_copy(cute.make_tensor(place.align(16), cute.make_layout(4)), held)
+                if absent is not None:
+                    for v in range(4):
+                        held[v] = cutlass.select_(self.first + run >= absent, held[v], Float32(0.0))
+
+    def store(self, stage: Any) -> None:
+        """Write what was read, m or n innermost."""
+        for r, row in enumerate(self.rows):
+            for q, run in enumerate(self.runs):
+                for v in range(4):
+                    self.shared[self.row + row, self.first + run + v, stage] = self.held[v, q, r]
 
 
 def compile_program(program: Program, scratch: str) -> dict[str, Any]:
