@@ -65,6 +65,10 @@ def _ptx(program: Program) -> str:
     return emit.emit(program).ptx
 
 
+COPIES_ELSEWHERE = {("rc", 4): 2, ("rc", 1): 1}
+"""Step of the copies by layout and width where both operands are transposed: at others ptxas 13.0 spills there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CuteSgemm(CuteKernel):
     """``sgemm.py`` with its options. Parameters are those of the hand-written ladder, in the same order."""
@@ -72,12 +76,8 @@ class CuteSgemm(CuteKernel):
     track: str = "fp32_simt"
     instruction: str = "ffma"
     order: str = "quads"
-    staged: bool = True
-    """Whether an operand that is contiguous along k is transposed through registers rather than by cp.async."""
     copy_at: int = 0
-    """Step of a tile at which the copies of a later one are issued."""
-    store_at: int = 12
-    """Step at which what came through registers is stored to shared memory."""
+    """Step of a tile at which the copies of a later one are issued; see also :data:`COPIES_ELSEWHERE`."""
     marked: bool = True
     """Whether the entry keeps the word that the DSL puts into it; see :class:`cutlass_ref.cute.emit.Program`."""
     threads: int = 256
@@ -93,9 +93,7 @@ class CuteSgemm(CuteKernel):
             "block_k": self.tile.BLOCK_K,
             "stages": self.tile.NUM_STAGES,
             "order": self.order,
-            "staged": self.staged,
-            "copy_at": self.copy_at,
-            "store_at": self.store_at,
+            "copy_at": COPIES_ELSEWHERE.get((layout, width), self.copy_at),
         }
         entry = f"{self.name}_{layout}_vec{width}"
         return Program(name="sgemm", entry=entry, options=tuple(options.items()), marked=self.marked)
@@ -165,9 +163,9 @@ class CuteSgemm(CuteKernel):
     def _width(self, problem: Problem) -> int:
         """4 where every 16-byte access is whole and aligned; cp.async brings what is contiguous along k by elements."""
         wide = [(problem.align_c, problem.ldc, problem.n)]
-        if self.staged or problem.layout[0] == "c":
+        if problem.layout[0] == "c":
             wide.append((problem.align_a, problem.lda, problem.a_width))
-        if self.staged or problem.layout[1] == "r":
+        if problem.layout[1] == "r":
             wide.append((problem.align_b, problem.ldb, problem.b_width))
         whole = all(base >= 16 and pitch % 4 == 0 and extent % 4 == 0 for base, pitch, extent in wide)
         return 4 if whole and 4 in self.widths else 1
@@ -408,11 +406,11 @@ SM_COUNT = 132
 """Blocks of a persistent launch: one for each SM of an H100 SXM or H200."""
 
 SIMT_TILE = Tile(
-    BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=3
+    BLOCK_M=128, BLOCK_N=256, BLOCK_K=8, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=5
 )  # fmt: skip
 
 
-def _simt(name: str, summary: str, *, block_k: int = 16, stages: int = 3, **fields: object) -> CuteSgemm:
+def _simt(name: str, summary: str, *, block_k: int = 8, stages: int = 5, **fields: object) -> CuteSgemm:
     tile = dataclasses.replace(SIMT_TILE, BLOCK_K=block_k, NUM_STAGES=stages)
     return CuteSgemm(name=name, tile=tile, summary=summary, **fields)  # type: ignore[arg-type]
 
@@ -431,7 +429,7 @@ def _hopper(cluster: tuple[int, int], **fields: object) -> CuteHgemm:
 
 
 KERNELS: tuple[CuteKernel, ...] = (
-    _simt("cute_sgemm", "8 x 16 thread tile split by a CuTe tiler, A transposed by its layout, cp.async in 3 stages"),
+    _simt("cute_sgemm", "8 x 16 thread tile split by a CuTe tiler, A transposed by its layout, cp.async in 5 stages"),
     CuteAmpere(
         name="cute_fp16_sm80_128x128x32_4stages",
         tile=Tile(

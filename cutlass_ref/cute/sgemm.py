@@ -33,27 +33,13 @@ class Sgemm:
     """The kernel for one layout and access width; every attribute is a compile-time constant.
 
     ``vector`` is the elements in one access to global memory where an operand is contiguous along m or n: 4 or 1.
-    ``staged`` says how an operand that is contiguous along k gets transposed: through registers, 16 bytes at a time,
-    or by cp.async, element by element. At step ``copy_at`` of a tile the copies of a later one are issued, at
-    ``store_at`` what came through registers is stored.
+    At step ``copy_at`` of a tile the copies of a later one are issued.
     """
 
-    def __init__(
-        self,
-        *,
-        layout: str,
-        vector: int,
-        block_k: int,
-        stages: int,
-        order: str,
-        staged: bool,
-        copy_at: int,
-        store_at: int,
-    ) -> None:
+    def __init__(self, *, layout: str, vector: int, block_k: int, stages: int, order: str, copy_at: int) -> None:
         self.a_along_k, self.b_along_k = layout[0] == "r", layout[1] == "c"
-        self.a_staged, self.b_staged = (staged and vector == 4 and along for along in (self.a_along_k, self.b_along_k))
         self.vector, self.block_k, self.stages = vector, block_k, stages
-        self.order, self.copy_at, self.store_at = order, copy_at, store_at
+        self.order, self.copy_at = order, copy_at
         self.a_pitch = BLOCK_M + (PAD if self.a_along_k else 0)
         self.b_pitch = BLOCK_N + (PAD if self.b_along_k else 0)
         self.smem_bytes = 4 * stages * block_k * (self.a_pitch + self.b_pitch)
@@ -112,16 +98,7 @@ class Sgemm:
         """Every layout by what it is of, for ``inspect --layouts``."""
         threads, rows, columns = self.mma_shape()
         found = {"A in shared memory (m, k, stage)": self.a_smem(), "B in shared memory (n, k, stage)": self.b_smem()}
-        for operand, along_k, staged in (
-            ("A", self.a_along_k, self.a_staged),
-            ("B", self.b_along_k, self.b_staged),
-        ):
-            row = "m" if operand == "A" else "n"
-            if staged:
-                found[f"{operand} through registers: threads over ({row}, run of 4 k)"] = cute.make_layout(
-                    (THREADS // 2, 2), stride=(2, 1)
-                )
-                continue
+        for operand, row, along_k in (("A", "m", self.a_along_k), ("B", "n", self.b_along_k)):
             lanes, values, width = self.copy_shape(along_k)
             found[f"copy of {operand}: threads over ({row}, k)"] = lanes
             found[f"copy of {operand}: elements of one cp.async over ({row}, k), {4 * width} bytes"] = values
@@ -199,14 +176,12 @@ class Sgemm:
         a_shared = allocator.allocate_tensor(Float32, self.a_smem(), 16)
         b_shared = allocator.allocate_tensor(Float32, self.b_smem(), 16)
 
-        if const_expr(self.a_staged):
-            move_a = StagedMover(a_tiles, a_shared, thread, rows_left)
-        else:
-            move_a = AsyncMover(self.tiled_copy(self.a_along_k), a_tiles, a_shared, thread, rows_left)
-        if const_expr(self.b_staged):
-            move_b = StagedMover(b_tiles, b_shared, thread, columns_left)
-        else:
-            move_b = AsyncMover(self.tiled_copy(self.b_along_k), b_tiles, b_shared, thread, columns_left)
+        copy_a, copy_b = self.tiled_copy(self.a_along_k), self.tiled_copy(self.b_along_k)
+        share_a, share_b = copy_a.get_slice(thread), copy_b.get_slice(thread)
+        from_a, to_a = share_a.partition_S(a_tiles), share_a.partition_D(a_shared)
+        from_b, to_b = share_b.partition_S(b_tiles), share_b.partition_D(b_shared)
+        at_a = share_a.partition_S(cute.make_identity_tensor((BLOCK_M, steps)))
+        at_b = share_b.partition_S(cute.make_identity_tensor((BLOCK_N, steps)))
 
         mma = self.tiled_mma()
         mine = mma.get_slice(thread)
@@ -220,13 +195,11 @@ class Sgemm:
         acc.fill(0.0)
 
         for tile in range_constexpr(stages - 1):
-            for move in (move_a, move_b):
-                if const_expr(move.staged):
-                    if tile < tiles:
-                        move.load(tile, absent if const_expr(tile == 0) else None)
-                        move.store(tile)
-                else:
-                    move.copy(tile, tile, move.rows_left if tile < tiles else Int32(0), absent if tile == 0 else None)
+            rows = rows_left if tile < tiles else Int32(0)
+            columns = columns_left if tile < tiles else Int32(0)
+            gap = absent if tile == 0 else 0
+            self.bring(copy_a, from_a[None, None, None, tile], to_a[None, None, None, tile], at_a, rows, gap)
+            self.bring(copy_b, from_b[None, None, None, tile], to_b[None, None, None, tile], at_b, columns, gap)
             cute.arch.cp_async_commit_group()
         cute.arch.cp_async_wait_group(stages - 2)
         cute.arch.sync_threads()
@@ -237,6 +210,9 @@ class Sgemm:
         for tile in cutlass.range(tiles, unroll=1):
             following = stage + 1 if stage + 1 < stages else Int32(0)
             ahead = tile + (stages - 1)
+            # Beyond the last tile every copy is of nothing: a predicate costs less than a branch around the copies.
+            rows = rows_left if ahead < tiles else Int32(0)
+            columns = columns_left if ahead < tiles else Int32(0)
             for step in range_constexpr(steps):
                 if const_expr(step + 1 < steps):
                     cute.autovec_copy(a_read[None, None, step + 1, stage], a_frag[None, None, (step + 1) % 2])
@@ -249,23 +225,38 @@ class Sgemm:
                     cute.autovec_copy(a_read[None, None, 0, following], a_frag[None, None, (step + 1) % 2])
                     cute.autovec_copy(b_read[None, None, 0, following], b_frag[None, None, (step + 1) % 2])
                 if const_expr(step == self.copy_at):
-                    for move in (move_a, move_b):
-                        if const_expr(move.staged):
-                            if ahead < tiles:
-                                move.load(ahead, None)
-                        else:
-                            # Beyond the last tile the copies are of nothing: cheaper than a branch around them.
-                            move.copy(ahead, fill, move.rows_left if ahead < tiles else Int32(0), None)
+                    self.bring(copy_a, from_a[None, None, None, ahead], to_a[None, None, None, fill], at_a, rows, 0)
+                    self.bring(copy_b, from_b[None, None, None, ahead], to_b[None, None, None, fill], at_b, columns, 0)
                     cute.arch.cp_async_commit_group()
-                if const_expr(step == self.store_at):
-                    for move in (move_a, move_b):
-                        if const_expr(move.staged):
-                            move.store(fill)
                 self.multiply(mma, acc, a_frag[None, None, step % 2], b_frag[None, None, step % 2])
             fill = stage
             stage = following
 
         self.write(c_mine, c_at, acc, rows_left, columns_left, alpha, beta)
+
+    @cute.jit
+    def bring(
+        self,
+        copy: cute.TiledCopy,
+        source: cute.Tensor,
+        target: cute.Tensor,
+        at: cute.Tensor,
+        rows: Int32,
+        gap: Int32,
+    ) -> None:
+        """This thread's copies of one tile: of its first ``rows`` rows, without its first ``gap`` steps of k.
+
+        What is left out arrives as zeros.
+        """
+        exists = cute.make_rmem_tensor((1,), Boolean)
+        for j in range_constexpr(target.shape[2]):
+            for i in range_constexpr(target.shape[1]):
+                row, step = at[0, i, j][0], at[0, i, j][1]
+                inside = row < rows
+                if const_expr(not isinstance(gap, int)):
+                    inside = inside & (step >= gap)
+                exists[0] = inside
+                cute.copy(copy, source[None, i, j], target[None, i, j], pred=exists)
 
     @cute.jit
     def multiply(self, mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor) -> None:
@@ -313,70 +304,6 @@ class Sgemm:
                             for v in range_constexpr(width):
                                 out[v] = out[v] + beta * old[v]
                         cute.autovec_copy(out, run)
-
-
-class AsyncMover:
-    """Brings an operand's tiles into shared memory by cp.async; what does not exist arrives as zeros."""
-
-    staged = False
-
-    def __init__(self, copy: Any, tiles: Any, shared: Any, thread: Any, rows_left: Any) -> None:
-        """Partition (row, k, tile) of global and (row, k, stage) of shared memory among the threads."""
-        share = copy.get_slice(thread)
-        self.tiled_copy, self.rows_left = copy, rows_left
-        self.source, self.target = share.partition_S(tiles), share.partition_D(shared)
-        self.at = share.partition_S(cute.make_identity_tensor(shared.shape[:2]))
-        self.exists = cute.make_rmem_tensor((1,), Boolean)
-
-    def copy(self, tile: Any, stage: Any, end: Any, absent: Any) -> None:
-        """Issue the copies of a tile's rows before ``end``, without its first ``absent`` steps of k."""
-        for j in range(self.target.shape[2]):
-            for i in range(self.target.shape[1]):
-                row, step = self.at[0, i, j][0], self.at[0, i, j][1]
-                self.exists[0] = row < end if absent is None else (row < end) & (step >= absent)
-                source, target = self.source[None, i, j, tile], self.target[None, i, j, stage]
-                cute.copy(self.tiled_copy, source, target, pred=self.exists)
-
-
-class StagedMover:
-    """Transposes an operand that is contiguous along k: 16 bytes of k into registers, four elements into shared memory.
-
-    A warp takes 16 rows of 8 elements: 32 bytes of each row from global memory, 32 banks to shared memory. Rows
-    beyond the edge are the last row again, whose products nobody stores, so that no load needs a predicate.
-    """
-
-    staged = True
-
-    def __init__(self, tiles: Any, shared: Any, thread: Any, rows_left: Any) -> None:
-        """Take (row, k, tile) of global and (row, k, stage) of shared memory."""
-        rows, steps = shared.shape[:2]
-        self.row, self.first = thread // 2, thread % 2 * 4
-        self.rows, self.runs = range(0, rows, THREADS // 2), range(0, steps, 8)
-        self.tiles, self.shared = tiles, shared
-        self.clamped = [cutlass.min(self.row + row, rows_left - 1) for row in self.rows]
-        self.held = cute.make_rmem_tensor((4, len(self.runs), len(self.rows)), Float32)
-        self.held.fill(0.0)
-
-    def load(self, tile: Any, absent: Any) -> None:
-        """Read a tile; its first ``absent`` steps of k become zeros."""
-        for r, row in enumerate(self.clamped):
-            for q, run in enumerate(self.runs):
-                step = self.first + run
-                if absent is not None:
-                    step = cutlass.max(step, absent)
-                place = self.tiles.iterator + cute.crd2idx((row, step, tile), self.tiles.layout)
-                held = self.held[None, q, r]
-                cute.autovec_copy(cute.make_tensor(place.align(16), cute.make_layout(4)), held)
-                if absent is not None:
-                    for v in range(4):
-                        held[v] = cutlass.select_(self.first + run >= absent, held[v], Float32(0.0))
-
-    def store(self, stage: Any) -> None:
-        """Write what was read, m or n innermost."""
-        for r, row in enumerate(self.rows):
-            for q, run in enumerate(self.runs):
-                for v in range(4):
-                    self.shared[self.row + row, self.first + run + v, stage] = self.held[v, q, r]
 
 
 def compile_program(program: Program, scratch: str) -> dict[str, Any]:
