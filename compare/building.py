@@ -49,10 +49,19 @@ def build(contenders: Iterable[Contender]) -> Built:
             advance(event.done, event.unit)
 
         built = build_all(units, progress=show)
+    for reason, names in _failures(built).items():
+        one = f"{names[0]} was" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more were"
+        messages().print(f"{one} not built: {reason}", style="red")
+    return built
+
+
+def _failures(built: Built) -> dict[str, list[str]]:
+    """Names of what was not built by reason: a missing package is one reason for many."""
+    found: dict[str, list[str]] = {}
     for name, result in built.items():
         if not isinstance(result, Artifact):
-            messages().print(f"{name} was not built: {first_line(result)}", style="red")
-    return built
+            found.setdefault(first_line(result), []).append(name)
+    return found
 
 
 def first_line(error: Exception) -> str:

@@ -209,7 +209,15 @@ def inspect(
     """
     from compare.inspecting import run_inspect
 
-    wanted = {"source": source, "layouts": layouts, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    wanted = {
+        "source": source,
+        "layouts": layouts,
+        "ptx": ptx,
+        "sass": sass,
+        "loop": loop,
+        "banks": banks,
+        "mapping": mapping,
+    }
     wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
     if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout):

@@ -116,7 +116,9 @@ class CuteSgemm(CuteKernel):
             )
         for name in ("m", "n", "k"):
             if getattr(problem, name) > MAX_EXTENT:
-                return f"{name} = {getattr(problem, name)}; it is rounded up in 32 bits, at most {MAX_EXTENT} is possible"
+                return (
+                    f"{name} = {getattr(problem, name)}; it is rounded up in 32 bits, at most {MAX_EXTENT} is possible"
+                )
         for operand in "abc":
             if problem.extent(operand) > MAX_OFFSET:
                 pitch = getattr(problem, f"ld{operand}")
@@ -367,7 +369,9 @@ def operand_rules(problem: Problem) -> str | None:
         ("C", problem.align_c, problem.ldc),
     ):
         if pitch % 8:
-            return f"{operand}: ld{operand.lower()} = {pitch} elements of float16; 16-byte accesses need a multiple of 8"
+            return (
+                f"{operand}: ld{operand.lower()} = {pitch} elements of float16; 16-byte accesses need a multiple of 8"
+            )
         if base % 16:
             return f"{operand}: its base address is a multiple of {base} bytes; 16 are needed"
     return None
@@ -429,7 +433,14 @@ def _hopper(cluster: tuple[int, int], **fields: object) -> CuteHgemm:
 
 
 KERNELS: tuple[CuteKernel, ...] = (
-    _simt("cute_sgemm", "8 x 16 thread tile split by a CuTe tiler, A transposed by its layout, cp.async in 5 stages"),
+    _simt("cute_sgemm", "thread tile split by a CuTe tiler, A transposed by its layout, cp.async in 5 stages"),
+    _simt(
+        "cute_sgemm_plain",
+        "the same PTX without the DSL's word in the entry's name: ptxas then orders the FFMAs itself",
+        marked=False,
+        layouts=("rr",),
+        in_default_set=False,
+    ),
     CuteAmpere(
         name="cute_fp16_sm80_128x128x32_4stages",
         tile=Tile(
