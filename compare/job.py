@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, refused
+from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -176,7 +176,8 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     from compare.console import messages, print_json
     from compare.groups import GpuSite
 
-    chosen = request.contenders()
+    device = asked.devices[0]
+    chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
@@ -411,7 +412,8 @@ def run_part(
     by_name = {contender.name: contender for contender in passed}
     for one in found:
         contender = by_name[one.name]
-        ceiling = ceiling_of(ceilings, group.track, contender.instruction, one.window, facts.compute_capability)
+        instruction = runner_columns(contender, group.problem).get("instruction", contender.instruction)
+        ceiling = ceiling_of(ceilings, group.track, instruction, one.window, facts.compute_capability)
         rate = ceiling.tflops if ceiling else None
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}
