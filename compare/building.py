@@ -10,7 +10,7 @@ from compare.rows import row
 from kernel.contract import Artifact, Launch, Problem, Unit
 from kernel.errors import BuildError, MissingToolError
 from kernel.gate import objections
-from kernel.occupancy import occupancy
+from kernel.occupancy import Occupancy, occupancy
 from kernel.plan import plan, scale_unit
 
 if TYPE_CHECKING:
@@ -70,6 +70,22 @@ def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
     return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
 
 
+def resident(launch: Launch, built: Built) -> tuple[Artifact, Occupancy] | None:
+    """What runs a launch, and how it fills an SM; None where it was not built."""
+    artifact = built.get(launch.unit.name)
+    if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
+        return None
+    needs = artifact.resources[launch.entry]
+    return artifact, occupancy(
+        artifact.arch,
+        registers=needs.registers,
+        threads=launch.threads,
+        static_smem=needs.static_smem,
+        dynamic_smem=launch.dynamic_smem,
+        barriers=needs.barriers,
+    )
+
+
 def static_columns(contender: Contender, problem: Problem, built: Built) -> dict[str, Any]:
     """Columns that are known without running: resources, occupancy, entry symbols, compiler; empty for libraries.
 
@@ -79,26 +95,17 @@ def static_columns(contender: Contender, problem: Problem, built: Built) -> dict
     if not isinstance(contender, KernelContender):
         return {}
     launch = main_launch(contender, problem)
-    if launch is None:
+    found = resident(launch, built) if launch is not None else None
+    if launch is None or found is None:
         return {}
-    artifact = built.get(launch.unit.name)
-    if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
-        return {}
+    artifact, filled = found
     needs = artifact.resources[launch.entry]
-    resident = occupancy(
-        artifact.arch,
-        registers=needs.registers,
-        threads=launch.threads,
-        static_smem=needs.static_smem,
-        dynamic_smem=launch.dynamic_smem,
-        barriers=needs.barriers,
-    )
     return {
         **runner_columns(contender, problem),
         "registers": needs.registers,
         "spill_bytes": needs.spill_bytes,
         "smem_bytes": needs.static_smem + launch.dynamic_smem,
-        "occupancy_pct": resident.percent,
+        "occupancy_pct": filled.percent,
         "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
         "compiler": artifact.compiler,
     }

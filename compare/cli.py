@@ -310,6 +310,40 @@ def claims(
 
 
 @app.command()
+def tune(
+    track: Annotated[str, typer.Option("--track", "-t", help="simt or fp16; both.")] = "",
+    shapes: Annotated[
+        str, typer.Option("--shapes", "-s", help="Sets or MxNxK,...; squares,tails,skinny,transformer.")
+    ] = "",
+    kernels: Annotated[
+        list[str] | None,
+        typer.Option("--kernels", "-k", help="Candidates, by name or glob; every hand-written kernel of the track."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The table, NAME.json, or a folder for both tracks'; below the cache."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="Begin no shape that would end later than this; no limit.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Find the fastest kernel for each shape and write the table that simt_dispatch and fp16_dispatch look up.
+
+    Finished shapes are kept in the cache: the same command goes on where it stopped. Sources are never edited.
+    The dispatchers read the shipped tables, or those of the folder in GEMM_TRACKS_TABLES.
+
+    \b
+    Examples:
+      gemm-tracks tune
+      gemm-tracks tune --track simt --shapes squares --kernels 'v6*,v7*,v8*' --out build/tables --seconds 120
+    """
+    from compare.tuning import run_tune
+
+    run_tune(track, shapes, kernels, out, seconds, as_json=as_json)
+
+
+@app.command()
 def diff(
     before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a name below results/<gpu>/.")],
     after: Annotated[

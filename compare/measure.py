@@ -317,13 +317,28 @@ def _prepare(entry: _Entry, problem: Problem, operands: Operands, settings: Sett
         reason = _refusal(contender, problem, settings)
         if reason is not None:
             raise RejectedError(reason)
-        credibility.check_types(contender.name, contender.track, problem)
-        entry.prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
-        entry.work = Work(contender.name, (entry.prepared,), _restore(problem, operands))
-        once, entry.launch_s = bench.pilot(entry.work)
-        credibility.check_repeats(contender.name, once, entry.launch_s)
-    except (RejectedError, LaunchError, BuildError, MissingToolError, CheckError) as error:
+        entry.prepared, entry.work, entry.launch_s = piloted(contender, problem, operands, bench)
+    except NOT_TIMED as error:
         entry.drop(error)
+
+
+NOT_TIMED = (RejectedError, LaunchError, BuildError, MissingToolError, CheckError)
+"""What costs one contender its time and leaves the others theirs."""
+
+
+def piloted(contender: Contender, problem: Problem, operands: Operands, bench: Bench) -> tuple[Prepared, Work, float]:
+    """A contender made ready on the shared buffers and run a few times; the last item is seconds of one launch.
+
+    Raises:
+        RejectedError, LaunchError, BuildError, MissingToolError: it does not run here.
+        CheckError: its times are not to be believed.
+    """
+    credibility.check_types(contender.name, contender.track, problem)
+    prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
+    work = Work(contender.name, (prepared,), _restore(problem, operands))
+    once, launch_s = bench.pilot(work)
+    credibility.check_repeats(contender.name, once, launch_s)
+    return prepared, work, launch_s
 
 
 def _refusal(contender: Contender, problem: Problem, settings: Settings) -> str | None:
