@@ -177,7 +177,6 @@ def built_rows(contenders: Iterable[Contender], built: Built) -> list[dict[str, 
 def built_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """What was built here, one line per kernel."""
     from rich.table import Table
-    from rich.text import Text
 
     columns = ("name", "track", "tile", "stages", "registers", "spill_bytes", "smem_bytes", "occupancy_pct", "compiler")
     heads = ("kernel", "track", "tile", "stages", "regs", "spilled B", "smem B", "occupancy %", "compiler")
@@ -185,10 +184,12 @@ def built_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     for name, head in zip(columns, heads, strict=True):
         table.add_column(head, justify="left" if name in ("name", "track", "tile", "compiler") else "right")
     for line in rows:
-        if line["skipped_because"]:
-            table.add_row(line["name"], line["track"], Text(line["skipped_because"], style="red"))
-            continue
         cells = ["" if line[name] is None else str(line[name]) for name in columns]
         cells[columns.index("occupancy_pct")] = "" if line["occupancy_pct"] is None else f"{line['occupancy_pct']:.1f}"
-        table.add_row(*cells)
+        table.add_row(*cells, style="red" if line["skipped_because"] else "")
     return table
+
+
+def not_built(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Why each kernel that was not built, or may not be launched, is red in the table; a line each."""
+    return [f"{line['name']}: {line['skipped_because']}" for line in rows if line["skipped_because"]]

@@ -204,7 +204,7 @@ def contenders(patterns: Sequence[str] | None = None) -> tuple[Contender, ...]:
         patterns: names or globs (``v?_*``); one text may hold several, separated by commas.
 
     Raises:
-        CatalogError: a pattern matches nothing; names the nearest ones.
+        CatalogError: a pattern matches nothing (the text names the nearest ones), or there is no name in the texts.
     """
     return choose(every_contender(), patterns)
 
@@ -215,6 +215,10 @@ def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[
     texts = [part.strip() for text in patterns or () for part in text.split(",")]
     wanted = [text for text in texts if text]
     if not wanted:
+        if texts:
+            raise CatalogError(
+                f"{','.join(patterns or ())!r} names no kernel; give names or globs, or leave it out for all"
+            )
         return known
     names = [contender.name for contender in known]
     chosen: set[str] = set()
