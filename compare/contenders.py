@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
 from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile
 from kernel.errors import CatalogError
@@ -61,6 +62,11 @@ class Contender(ABC):
     is_default: bool = False
     in_default_set: bool = True
     largest_timed: int = 0
+
+    @property
+    def is_dispatcher(self) -> bool:
+        """Whether it picks one of our kernels for each problem rather than being one."""
+        return False
 
     @abstractmethod
     def rejects(self, problem: Problem) -> str | None:
@@ -119,6 +125,10 @@ class KernelContender(Contender):
         """The contender of a catalog entry, its fields copied."""
         shared = (f.name for f in dataclasses.fields(Contender))
         return cls(kernel=kernel, **{name: getattr(kernel, name) for name in shared})
+
+    @property
+    def is_dispatcher(self) -> bool:
+        return isinstance(self.kernel, DispatchKernel)
 
     def on(self, gpu: str, sm_count: int) -> KernelContender:
         return dataclasses.replace(self, kernel=self.kernel.on(gpu, sm_count))

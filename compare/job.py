@@ -32,9 +32,11 @@ RECORD_EVERYTHING_AT = 4096
 RECORD_SQUARES = (1024, 2048, 8192)
 """Further cubes of ``--record`` for the default set: bursts for all, sustained for each family's best and default."""
 RECORD_TAIL = 4092
-"""The cube of ``--record`` that no tile divides; FP32 SIMT only."""
+"""The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
 RECORD_LARGEST = 16384
 """The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
+RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
+"""Further cubes of ``--record`` for cuBLAS and dispatchers alone, on tracks that have one."""
 RECORD_COLD_AT = 1024
 """The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
@@ -179,6 +181,10 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     for table in report.tables(rows):
         console.print(table)
         console.print()
+    beside = report.hindsight_table(rows)
+    for table in (*([beside] if beside else []), *report.means_tables(rows)):
+        console.print(table)
+        console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
         console.print(line, soft_wrap=True)
 
@@ -270,11 +276,11 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     from compare.shapes import parse
 
     if not request.record:
-        settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
         return [
-            Part(group, settings)
+            Part(group, dataclasses.replace(quick(group.track), leave_out_slow=not request.patterns))
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
+            if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
         ]
     everyone = dataclasses.replace(record(), cold=False)
     leaders = dataclasses.replace(everyone, sustained_all=False)
@@ -286,8 +292,12 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     found += [Part(group, leaders) for group in groups(simt, cube(RECORD_TAIL))]
     among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
     found += [Part(group, leaders) for group in groups(among_libraries, rectangle())]
-    largest = [c for c in chosen if c.family == "cublas" or c.name.endswith("_dispatch")]
-    found += [Part(group, everyone) for group in groups(largest, cube(RECORD_LARGEST))]
+    dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
+    tracks = {c.track for c in chosen if c.is_dispatcher}
+    for size in (*RECORD_DISPATCHED, RECORD_LARGEST):
+        # A track without a dispatcher has its cuBLAS recorded at the largest cube, beside the others'.
+        members = [c for c in dispatched if size == RECORD_LARGEST or c.track in tracks]
+        found += [Part(group, everyone) for group in groups(members, cube(size))]
     return found
 
 
@@ -308,7 +318,7 @@ def cube(size: int) -> Shape:
 
 def is_reference(contender: Contender) -> bool:
     """Libraries, what they pick by default, and dispatchers: timed at every size."""
-    return contender.is_default or contender.family in ("cublas", "torch") or contender.name.endswith("_dispatch")
+    return contender.is_default or contender.family in ("cublas", "torch") or contender.is_dispatcher
 
 
 def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:

@@ -89,7 +89,9 @@ class Settings:
     sustained_sizes: tuple[int, ...] | None = None
     """Cubes that sustained windows are taken at; None for every problem."""
     sustained_all: bool = True
-    """Every contender, or only cuBLAS with each family's best and default."""
+    """Every contender, or only cuBLAS and the dispatcher with each family's best and default."""
+    sustained_without: tuple[str, ...] = ()
+    """Families that have no sustained windows unless everybody has."""
     cold: bool = False
     """Also time bursts with a cold L2."""
     leave_out_slow: bool = True
@@ -106,8 +108,11 @@ class Settings:
         )
 
 
-def quick() -> Settings:
-    """What ``compare`` does by default: five squares in under four minutes on an H200."""
+def quick(track: str = "") -> Settings:
+    """What ``compare`` does by default: five squares in under four minutes on an H200.
+
+    The TF32 track, which lies between the two that the comparison is about, has sustained windows at the larger size.
+    """
     return Settings(
         burst=BurstSettings(
             long_slice_s=0.4,
@@ -115,10 +120,13 @@ def quick() -> Settings:
             stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
         sustained=SustainedSettings(
-            stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)
+            baseline_every=4,
+            stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0),
         ),
-        sustained_sizes=(4096, 8192),
+        sustained_sizes=(8192,) if track == "tf32_tensor" else (4096, 8192),
         sustained_all=False,
+        # torch calls cuBLAS; its bursts show whether that holds.
+        sustained_without=("torch",),
     )
 
 
@@ -300,7 +308,8 @@ def measure_group(
         if settings.cold:
             found += _measure_cold(entries, reference, problem, operands, settings, bench, tell)
     if settings.wants_sustained(problem):
-        chosen = entries if settings.sustained_all else _best_and_default(entries, found)
+        without = settings.sustained_without
+        chosen = entries if settings.sustained_all else _best_and_default(entries, found, without)
         found += _measure_sustained(chosen, reference, problem, settings, bench, tell)
     bench.forget()
     if reverify is not None:
@@ -492,20 +501,23 @@ def self_test(
     return results
 
 
-def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement]) -> list[_Entry]:
-    """cuBLAS, and of every other family its fastest in the burst and its defaults."""
+def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement], without: Sequence[str]) -> list[_Entry]:
+    """cuBLAS, the dispatcher, and of every other family its fastest kernel in the burst and its fastest default."""
     times = {one.name: one.median_s for one in found if one.window == "burst" and one.l2 == "warm" and one.seconds}
-    best: dict[str, _Entry] = {}
+    leaders: dict[tuple[str, bool], tuple[float, _Entry]] = {}
     for entry in entries:
-        seconds = times.get(entry.contender.name)
-        if entry.runs and seconds is not None:
-            leader = best.get(entry.contender.family)
-            if leader is None or seconds < (times[leader.contender.name] or math.inf):
-                best[entry.contender.family] = entry
+        contender, seconds = entry.contender, times.get(entry.contender.name)
+        if not entry.runs or seconds is None or contender.is_dispatcher or contender.family in without:
+            continue
+        for kind in {False, contender.is_default}:
+            key = (contender.family, kind)
+            if key not in leaders or seconds < leaders[key][0]:
+                leaders[key] = (seconds, entry)
+    chosen = [entry for _, entry in leaders.values()]
     return [
         entry
         for entry in entries
-        if entry.runs and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
+        if entry in chosen or (entry.runs and (entry.contender.is_dispatcher or entry.contender.family == "cublas"))
     ]
 
 
@@ -642,9 +654,10 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
         bursts = 2 if settings.cold else 1
         total += bursts * rounds * (slices * settings.burst.idle_s + len(running) * sample)
     if settings.sustained is not None and settings.wants_sustained(problem):
-        families = {one.family for one in running}
-        defaults = sum(one.is_default for one in running)
-        count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
+        count = len(running)
+        if not settings.sustained_all:
+            kinds = {(one.family, one.is_default) for one in running if one.family not in settings.sustained_without}
+            count = min(count, len(kinds) + sum(one.is_dispatcher for one in running))
         others = count - 1
         windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
         window_s = settings.sustained.window_s if track == "fp32_simt" else settings.sustained.capped_s

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from compare.statistics import Mean
+
 Row = Mapping[str, Any]
 
 DEFAULT_INPUT = "uniform"
@@ -20,10 +22,15 @@ TRACK_TITLES = {
     "tf32_tensor": "TF32 Tensor Core (FP32 in and out)",
     "fp16_tensor": "FP16 Tensor Core",
 }
+TRACK_ORDER = tuple(TRACK_TITLES)
 CUBLAS_TITLES = {"fp32_simt": "cuBLAS SGEMM", "tf32_tensor": "cuBLAS TF32", "fp16_tensor": "cuBLAS FP16"}
 FAMILY_ORDER = ("cublas", "torch", "handwritten", "cutlass", "cute_dsl")
 IDENTITY = ("name", "variant", "m", "n", "k", "layout", "dtype_in", "dtype_acc", "dtype_out", "input")
 """Columns that say what was run; window and L2 state only say how it was timed."""
+
+DISPATCHER_SUFFIX = "_dispatch"
+"""How the names of dispatchers end; what they pick stands in ``variant``."""
+WINDOWS = ("sustained", "burst")
 
 BURST_MARK = "†"
 UNSTABLE_MARK = "~"
@@ -213,6 +220,162 @@ def fastest(rows: Iterable[Row]) -> Row | None:
     return max((row for row in rows if is_timed(row)), key=lambda row: float(row["tflops"]), default=None)
 
 
+def is_dispatcher(row: Row) -> bool:
+    """Whether the row is of a contender that picks among others."""
+    return str(row["name"]).endswith(DISPATCHER_SUFFIX)
+
+
+class Hindsight(NamedTuple):
+    """A dispatcher's row, and the fastest hand-written kernel of the same problem and window, known only afterwards."""
+
+    picked: Row
+    best: Row | None
+
+    @property
+    def share(self) -> float | None:
+        """Time of the best over time of what was picked: 1 where the pick was the best, less where it was not."""
+        return None if self.best is None else float(self.best["time_us"]) / float(self.picked["time_us"])
+
+
+def hindsight(rows: Iterable[Row]) -> list[Hindsight]:
+    """Every dispatcher's headline rows beside the best kernel of their problem, smallest problem first."""
+    known = [row for row in rows if row["l2"] != "cold" and row["input"] in (DEFAULT_INPUT, None)]
+    ours = [row for row in known if row["family"] == "handwritten" and is_timed(row) and not is_dispatcher(row)]
+    found = []
+    for picked in headline(known):
+        if is_dispatcher(picked) and is_timed(picked):
+            same = ("track", "window", "m", "n", "k", "layout", "dtype_in", "dtype_out")
+            rivals = [row for row in ours if all(row[name] == picked[name] for name in same)]
+            found.append(Hindsight(picked, fastest(rivals)))
+    return sorted(found, key=lambda one: (one.picked["track"], one.picked["m"] * one.picked["n"] * one.picked["k"]))
+
+
+def hindsight_table(rows: Iterable[Row]) -> Table | None:
+    """The dispatchers beside the best kernel per size in hindsight; None where no dispatcher was timed."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    found = hindsight(rows)
+    if not found:
+        return None
+    table = Table(
+        title="Dispatchers, and the best kernel per size in hindsight", title_justify="left", title_style="bold",
+        caption_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+        caption="the best is known only after the run; pick / best is its time over the pick's",
+    )  # fmt: skip
+    heads = ("dispatcher", "shape", "layout", "window", "picked", "x cuBLAS\n[95 %]", "best in hindsight", "x cuBLAS")
+    for head in (*heads, "pick\n/ best"):
+        table.add_column(head, justify="right" if head.startswith(("x ", "pick\n")) else "left", no_wrap=True)
+    for one in found:
+        row, best = one.picked, one.best
+        names = (
+            str(row["name"]),
+            str(shape_of(row)),
+            str(row["layout"]),
+            str(row["window"]),
+            str(row["variant"] or ""),
+        )
+        theirs = ("nothing else was timed", "") if best is None else (_name(best), _number(_against_cublas(best), 3))
+        table.add_row(*map(Text, (*names, _ratio(row), *theirs, _number(one.share, 3))))
+    return table
+
+
+class Means(NamedTuple):
+    """One contender's geometric means of x_cublas over a set of shapes."""
+
+    row: Row
+    """Any of the contender's rows: who it is, its layout and types."""
+    of: dict[str, Mean]
+    """By window."""
+
+
+def geometric_means(rows: Iterable[Row]) -> dict[str, list[Means]]:
+    """By set of shapes: contenders with their geometric means of x_cublas, tracks in order, the fastest first.
+
+    The sets are the squares and every set that shapes were drawn from by name. Shapes that a contender does not
+    run, or has no time for in a window, count in the mean's total: every shape that cuBLAS and anybody else were timed
+    on there.
+    """
+    from compare.statistics import geometric_mean
+
+    sets: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["l2"] == "cold" or row["input"] not in (DEFAULT_INPUT, None):
+            continue
+        drawn_from = str(row["shape_set"] or "")
+        square = row["m"] == row["n"] == row["k"]
+        name = drawn_from if drawn_from not in ("", "default", "squares") else "squares" if square else ""
+        if name:
+            sets.setdefault(name, []).append(row)
+    result = {}
+    for name, inside in sets.items():
+        if len(shapes_in(inside)) < 2:
+            continue
+        reference: dict[tuple[str, str], set[Shape]] = {}
+        asked = {(row["track"], shape_of(row)) for row in inside if row["family"] != "cublas"}
+        series: dict[tuple[Any, ...], dict[tuple[str, Shape], float | None]] = {}
+        who: dict[tuple[Any, ...], Row] = {}
+        for row in inside:
+            if row["family"] == "cublas":
+                if is_timed(row) and (row["track"], shape_of(row)) in asked:
+                    reference.setdefault((row["track"], row["window"]), set()).add(shape_of(row))
+                continue
+            key = (TRACK_ORDER.index(row["track"]), row["name"], row["layout"], row["dtype_out"])
+            who.setdefault(key, row)
+            if is_timed(row):
+                series.setdefault(key, {})[row["window"], shape_of(row)] = row["x_cublas"]
+        found = []
+        for key, row in who.items():
+            of = {}
+            for window in WINDOWS:
+                shapes = reference.get((row["track"], window), set())
+                values = [series.get(key, {}).get((window, shape)) for shape in sorted(shapes)]
+                if values:
+                    of[window] = geometric_mean(values)
+            found.append(Means(row, of))
+        found.sort(key=lambda one: (TRACK_ORDER.index(one.row["track"]), -_most(one)))
+        result[name] = found
+    return result
+
+
+def _most(one: Means) -> float:
+    """What a contender is sorted by: its mean over most shapes."""
+    there = [mean for mean in one.of.values() if mean.value is not None]
+    best = max(there, key=lambda mean: (mean.counted, mean.value), default=None)
+    return 0.0 if best is None or best.value is None else best.value
+
+
+def _mean(mean: Mean | None) -> str:
+    """A mean, with its number of shapes where some are missing; of half of them or fewer only that number."""
+    if mean is None or not mean.counted:
+        return ""
+    return str(mean) if 2 * mean.counted > mean.total else f"{mean.counted} of {mean.total} timed"
+
+
+def means_tables(rows: Iterable[Row]) -> list[Table]:
+    """One table for each set of shapes: geometric means of x cuBLAS by contender and window."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    result = []
+    for name, found in geometric_means(rows).items():
+        table = Table(
+            title=f"Geometric means of x cuBLAS, same track, over the shapes of {name}", title_justify="left",
+            title_style="bold", caption_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+            caption="over n of N: what a contender does not run, or has no time for, is left out of its mean",
+        )  # fmt: skip
+        for head in ("track", "kernel", "layout", *WINDOWS):
+            table.add_column(head, justify="right" if head in WINDOWS else "left", no_wrap=True)
+        for one in found:
+            cells = [_mean(one.of.get(window)) for window in WINDOWS]
+            names = (TRACK_TITLES[one.row["track"]].partition(" (")[0], str(one.row["name"]), str(one.row["layout"]))
+            table.add_row(*map(Text, (*names, *cells)))
+        result.append(table)
+    return result
+
+
 GENERATED = ("cutlass", "cute_dsl")
 """Families whose kernels a package generates, so many that the default and the fastest stand for all."""
 
@@ -300,7 +463,9 @@ def closing_lines(rows: Iterable[Row]) -> tuple[str, str]:
 
 def _same_track(where: Scene) -> str:
     place = f"Same track (FP32 SIMT, {where.shape}, {where.window})"
-    ours, theirs = fastest(where.pick("handwritten", "fp32_simt")), fastest(where.pick("cublas", "fp32_simt"))
+    written = where.pick("handwritten", "fp32_simt")
+    ours = fastest([row for row in written if not is_dispatcher(row)] or written)
+    theirs = fastest(where.pick("cublas", "fp32_simt"))
     if ours is None or theirs is None:
         absent = "hand-written kernel" if ours is None else "cuBLAS SGEMM"
         return f"{place}: no {absent} was timed, so no gap is stated."
@@ -312,10 +477,19 @@ def _same_track(where: Scene) -> str:
     if ours["x_cublas_lo"] is not None and ours["x_cublas_hi"] is not None:
         text += f", 95 % interval {ours['x_cublas_lo']:.3f} to {ours['x_cublas_hi']:.3f}"
     if ours["x_cublas_lo"] is not None and ours["x_cublas_lo"] > 1:
-        return text + "; the gap is closed."
-    if ours["x_cublas_hi"] is not None and ours["x_cublas_hi"] >= 1:
-        return text + "; no gap beyond the noise."
-    return text + f"; the gap is {100 * (1 - ratio):.1f} %." if ratio < 1 else text + "."
+        text += "; the gap is closed."
+    elif ours["x_cublas_hi"] is not None and ours["x_cublas_hi"] >= 1:
+        text += "; no gap beyond the noise."
+    else:
+        text += f"; the gap is {100 * (1 - ratio):.1f} %." if ratio < 1 else "."
+    return text + "".join(_by_table(row) for row in written if is_dispatcher(row) and row is not ours)
+
+
+def _by_table(row: Row) -> str:
+    """What a dispatcher ran there; it had to pick before the run, the best kernel is picked after it."""
+    ratio = _against_cublas(row)
+    text = "" if ratio is None else f": {ratio:.3f} times cuBLAS"
+    return f" {row['name']}, by its table, ran {row['variant']}{text}."
 
 
 def _different_track(where: Scene) -> str:
@@ -375,7 +549,58 @@ def markdown(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str
             for row in _representatives(where.pick(family, track), family):
                 cells = (title.partition(" (")[0], _called(row), f"{row['tflops']:.1f}", *_fractions(row))
                 lines.append(f"| {' | '.join(cells)} |")
+    lines += _dispatch_lines(rows, source) + _means_lines(rows, source)
     return "\n".join(lines)
+
+
+def _dispatch_lines(rows: Sequence[Row], source: str) -> list[str]:
+    """The dispatchers at the squares, beside the best kernel in hindsight; nothing where none was timed."""
+    found = [one for one in hindsight(rows) if one.picked["m"] == one.picked["n"] == one.picked["k"]]
+    if not found:
+        return []
+    lines = ["", f"**The dispatchers.** {source}. Warm L2; the best kernel is known only in hindsight.", ""]
+    lines += [
+        "| dispatcher | size | layout | window | picked | x cuBLAS | best in hindsight | x cuBLAS | pick / best |"
+    ]
+    lines += ["|---|---:|---|---|---|---:|---|---:|---:|"]
+    for one in found:
+        row, best = one.picked, one.best
+        theirs = ("", "") if best is None else (f"`{best['name']}`", _number(_against_cublas(best), 3))
+        cells = (
+            f"`{row['name']}`", str(row["m"]), str(row["layout"]), str(row["window"]), f"`{row['variant']}`",
+            _number(_against_cublas(row), 3), *theirs, _number(one.share, 3),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _means_lines(rows: Sequence[Row], source: str) -> list[str]:
+    """Geometric means over the squares; of generated families the default and the best stand for all."""
+    found = geometric_means(rows).get("squares", [])
+    if not found:
+        return []
+    cubes = [row for row in rows if row["m"] == row["n"] == row["k"]]
+    sizes = sorted({row["m"] for row in cubes if row["family"] != "cublas"})
+    where = f"over {', '.join(map(str, sizes))}; over n of N where the rest has no time."
+    lines = ["", f"**Over the squares.** {source}. Geometric means of the ratio to cuBLAS on the same track, warm L2,"]
+    lines += [where]
+    lines += ["", "| track | kernel | sustained | burst |", "|---|---|---:|---:|"]
+    shown = set()
+    for one in found:
+        row = one.row
+        family = (row["track"], row["family"], row["layout"], row["dtype_out"])
+        if row["family"] in GENERATED and not row["is_default"] and family in shown:
+            continue
+        if not row["is_default"]:
+            shown.add(family)
+        layout = "" if row["layout"] == "rr" else f" {row['layout']}"
+        cells = (
+            TRACK_TITLES[row["track"]].partition(" (")[0],
+            _called(row) + layout,
+            *(_mean(one.of.get(window)) for window in WINDOWS),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _ladder_table(rows: Sequence[Row], source: str, summaries: Mapping[str, str]) -> list[str]:

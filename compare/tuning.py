@@ -19,7 +19,6 @@ from compare import driver, runs
 from compare.building import TYPICAL, Built, build, main_launch, resident
 from compare.contenders import Contender, KernelContender, choose, contenders
 from compare.statistics import geometric_mean
-from handwritten.dispatch import DispatchKernel
 from handwritten.table import VARIABLE, Entry, Table, Tuned, entry_of, file_name, fingerprint, read, record_of, write
 from kernel.build import cache_root, digest
 from kernel.errors import MissingToolError, NoDeviceError, RejectedError, UsageError
@@ -119,7 +118,7 @@ def candidates(
         if isinstance(one, KernelContender)
         and one.family == "handwritten"
         and one.track == track
-        and not isinstance(one.kernel, DispatchKernel)
+        and not one.is_dispatcher
     )
     if not found and required:
         raise UsageError(f"--kernels {','.join(patterns or ())}: no hand-written kernel of the track {track}")
