@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, not_built, refused, runner_columns
+from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -120,9 +120,7 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         )
     else:
         console = answers()
-        console.print(built_table(here))
-        for line in not_built(here):
-            console.print(line, style="red", soft_wrap=True)
+        console.print(built_table(here, console.width))
         if folder is None:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
@@ -176,7 +174,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     console = answers()
     console.print()
     console.rule(origin, align="left")
-    for table in report.tables(rows):
+    for table in report.tables(rows, console.width):
         console.print(table)
         console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
