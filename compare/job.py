@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, not_built, refused, runner_columns
+from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -122,9 +122,7 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         )
     else:
         console = answers()
-        console.print(built_table(here))
-        for line in not_built(here):
-            console.print(line, style="red", soft_wrap=True)
+        console.print(built_table(here, console.width))
         if folder is None:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
@@ -178,11 +176,11 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     console = answers()
     console.print()
     console.rule(origin, align="left")
-    for table in report.tables(rows):
+    for table in report.tables(rows, console.width):
         console.print(table)
         console.print()
-    beside = report.hindsight_table(rows)
-    for table in (*([beside] if beside else []), *report.means_tables(rows)):
+    beside = report.hindsight_table(rows, console.width)
+    for table in (*([beside] if beside else []), *report.means_tables(rows, console.width)):
         console.print(table)
         console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
@@ -276,8 +274,9 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     from compare.shapes import parse
 
     if not request.record:
+        settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
         return [
-            Part(group, dataclasses.replace(quick(group.track), leave_out_slow=not request.patterns))
+            Part(group, settings)
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
             if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
