@@ -142,7 +142,7 @@ def _tile(row: Row) -> str:
 def fields(track: str) -> tuple[Field, ...]:
     """The printed columns of one track's table."""
     same = Field(Head(f"x {CUBLAS_TITLES[track]}\n[95 %]", right=True), _ratio)
-    sgemm = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
+    sgemm: tuple[Field, ...] = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
     if track == "fp32_simt":
         same, sgemm = Field(same.head, lambda row: _ratio(row) or _sgemm_ratio(row)), ()
     return (
@@ -205,6 +205,12 @@ def notes(rows: Sequence[Row]) -> list[str]:
 def fastest(rows: Iterable[Row]) -> Row | None:
     """The timed row with the most TFLOP/s, or None."""
     return max((row for row in rows if is_timed(row)), key=lambda row: float(row["tflops"]), default=None)
+
+
+def shown_for(rows: Iterable[Row]) -> Row | None:
+    """The row that stands for several: the fastest of the sustained ones; a burst only where there is none."""
+    rows = list(rows)
+    return fastest(row for row in rows if row["window"] == "sustained") or fastest(rows)
 
 
 GENERATED = ("cutlass", "cute_dsl")
@@ -282,29 +288,55 @@ def cutlass_lines(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
+class Gaps(NamedTuple):
+    """What both gaps are read off; None where a side was not timed."""
+
+    where: Scene
+    ours: Row | None
+    """The fastest hand-written FP32 kernel."""
+    sgemm: Row | None
+    fp16: Row | None
+    ratio: float | None
+    """Time of cuBLAS SGEMM over ours, paired where the run paired them."""
+    factor: float | None
+    """TFLOP/s of cuBLAS FP16 over those of cuBLAS SGEMM."""
+
+
+def gaps(rows: Iterable[Row]) -> Gaps | None:
+    """Both gaps in the scene of the closing lines; None where nothing was timed."""
+    where = scene(rows)
+    if where is None:
+        return None
+    ours, sgemm = fastest(where.pick("handwritten", "fp32_simt")), fastest(where.pick("cublas", "fp32_simt"))
+    fp16 = fastest(where.pick("cublas", "fp16_tensor"))
+    ratio = factor = None
+    if ours is not None and sgemm is not None:
+        ratio = against_cublas(ours) or sgemm["time_us"] / ours["time_us"]
+    if sgemm is not None and fp16 is not None:
+        factor = fp16["tflops"] / sgemm["tflops"]
+    return Gaps(where, ours, sgemm, fp16, ratio, factor)
+
+
 def closing_lines(rows: Iterable[Row], *, entry_names: bool = True) -> tuple[str, str]:
     """The two gaps in words and numbers: on the same track, and to the next track.
 
     ``entry_names`` adds the name of the kernel that cuBLAS ran.
     """
-    where = scene(rows)
-    if where is None:
+    found = gaps(rows)
+    if found is None:
         return (
             "Same track: nothing was timed, so no gap is stated.",
             "Different track: nothing was timed, so no gap is stated.",
         )
-    return _same_track(where, entry_names), _different_track(where)
+    return _same_track(found, entry_names), _different_track(found)
 
 
-def _same_track(where: Scene, entry_names: bool) -> str:
+def _same_track(found: Gaps, entry_names: bool) -> str:
+    where, ours, theirs, ratio = found.where, found.ours, found.sgemm, found.ratio
     place = f"Same track (FP32 SIMT, {where.shape}, {where.window})"
-    ours, theirs = fastest(where.pick("handwritten", "fp32_simt")), fastest(where.pick("cublas", "fp32_simt"))
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or ratio is None:
         absent = "hand-written kernel" if ours is None else "cuBLAS SGEMM"
         return f"{place}: no {absent} was timed, so no gap is stated."
-    ratio = against_cublas(ours)
-    if ratio is None:
-        ratio = theirs["time_us"] / ours["time_us"]
     text = f"{place}: the best hand-written kernel, {ours['name']}, reaches {ours['tflops']:.1f} TFLOP/s against "
     text += f"{theirs['tflops']:.1f} for cuBLAS SGEMM"
     text += f" ({theirs['kernel_name'] or theirs['name']})" if entry_names else ""
@@ -318,9 +350,9 @@ def _same_track(where: Scene, entry_names: bool) -> str:
     return text + f"; the gap is {100 * (1 - ratio):.1f} %." if ratio < 1 else text + "."
 
 
-def _different_track(where: Scene) -> str:
+def _different_track(found: Gaps) -> str:
+    where, sgemm, fp16, factor = found.where, found.sgemm, found.fp16, found.factor
     place = f"Different track (FP16 Tensor Core, {where.shape}, {where.window})"
-    sgemm, fp16 = fastest(where.pick("cublas", "fp32_simt")), fastest(where.pick("cublas", "fp16_tensor"))
     parts = []
     fp32_peak, fp16_peak = peak_behind(sgemm, "pct_track_peak"), peak_behind(sgemm, "pct_fp16_peak")
     if fp32_peak and fp16_peak:
@@ -328,8 +360,7 @@ def _different_track(where: Scene) -> str:
             f"the FP32 peak is {100 * fp32_peak / fp16_peak:.2f} % of the FP16 peak "
             f"({fp32_peak:.1f} of {fp16_peak:.1f} TFLOP/s), 1 to {fp16_peak / fp32_peak:.1f}"
         )
-    if sgemm is not None and fp16 is not None:
-        factor = fp16["tflops"] / sgemm["tflops"]
+    if sgemm is not None and fp16 is not None and factor is not None:
         parts.append(
             f"cuBLAS SGEMM is {100 / factor:.2f} % of cuBLAS FP16 "
             f"({sgemm['tflops']:.1f} of {fp16['tflops']:.1f} TFLOP/s), 1 to {factor:.1f}"
@@ -450,7 +481,7 @@ def _mark(row: Row) -> str:
 
 def _representatives(rows: Sequence[Row], family: str) -> list[Row]:
     """All rows, or the default and the fastest of a family whose kernels a package generates."""
-    best = fastest(rows)
+    best = shown_for(rows)
     return [row for row in rows if family not in GENERATED or row is best or row["is_default"]]
 
 
