@@ -10,6 +10,7 @@ from compare.drawing import (
     Drawing,
     Scale,
     decades,
+    grouped,
     linear,
     logarithmic,
     number,
@@ -367,13 +368,8 @@ def roofline(data: Roofline, width: int = WIDE) -> Drawing:
 def _label_rungs(drawing: Drawing, points: Sequence[tuple[float, float, str]], phone: bool) -> None:
     """Names of rungs right of their marks; those that stand close together share one label."""
     near, close = (44, 30) if phone else (30, 13)
-    left = sorted(points)
-    while left:
-        first = left[0]
-        group = [p for p in left if abs(p[0] - first[0]) < near and abs(p[1] - first[1]) < close]
-        left = [p for p in left if p not in group]
-        x, y = max(p[0] for p in group), sum(p[1] for p in group) / len(group)
-        drawing.text(x + 9, y + 4, span([p[2] for p in group]), "rung halo")
+    for x, y, names in grouped(points, near, close):
+        drawing.text(x + 9, y + 4, span(names), "rung halo")
 
 
 def _log_axes(

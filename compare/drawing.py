@@ -135,3 +135,18 @@ def outline(family: str, x: float, y: float, size: float) -> str:
 def width_of(text: str, size: float = 11.0) -> float:
     """About how wide a text is, in pixels."""
     return CHARACTER * size * len(text)
+
+
+def grouped(
+    points: Sequence[tuple[float, float, str]], near: float, close: float
+) -> list[tuple[float, float, list[str]]]:
+    """Labels for marks, so that those ``near`` across and ``close`` upwards share one: (rightmost x, mean y, names)."""
+    found = []
+    left = sorted(points)
+    while left:
+        x, y, _ = left[0]
+        group = [point for point in left if abs(point[0] - x) < near and abs(point[1] - y) < close]
+        left = [point for point in left if point not in group]
+        mean = sum(point[1] for point in group) / len(group)
+        found.append((max(point[0] for point in group), mean, [point[2] for point in group]))
+    return found

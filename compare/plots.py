@@ -10,6 +10,7 @@ from typing import Any
 
 from compare import code_facts, figures, report, runs
 from compare.charts import span
+from compare.drawing import grouped
 from compare.figures import FAMILY_TITLES, SHORT_TRACKS, emulates_fp32, fraction, rung
 from kernel.errors import MissingToolError, UsageError
 
@@ -189,16 +190,13 @@ def draw_roofline(source: Source, figure: Any) -> None:
         end = max(data.peaks.values()) / data.bandwidth
         label = f"memory {data.bandwidth:g} TB/s"
         axes.plot([left, end], [left * data.bandwidth, end * data.bandwidth], color=GREY, linewidth=1, label=label)
-    near: dict[tuple[int, int], list[figures.RoofPoint]] = {}
+    ours = []
     for point in data.points:
         _mark(axes, point.intensity, point.row["tflops"], point.row, alpha=0.85)
         if point.row["family"] == "handwritten":
-            place = (round(2 * math.log2(point.intensity)), round(2 * math.log2(point.row["tflops"])))
-            near.setdefault(place, []).append(point)
-    for group in near.values():
-        x = 1.08 * max(point.intensity for point in group)
-        y = sum(point.row["tflops"] for point in group) / len(group)
-        axes.text(x, y, span([rung(point.row) for point in group]), size=6, color=COLOURS["handwritten"], va="center")
+            ours.append((math.log2(point.intensity), math.log2(point.row["tflops"]), rung(point.row)))
+    for x, y, names in grouped(ours, 0.3, 0.22):
+        axes.text(1.08 * 2**x, 2**y, span(names), size=6, color=COLOURS["handwritten"], va="center")
     _family_legend(axes, [point.row for point in data.points])
     axes.set_xscale("log")
     axes.set_yscale("log")

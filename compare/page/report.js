@@ -10,9 +10,10 @@
   const search = document.getElementById("search");
   const selects = [...form.querySelectorAll("select")];
 
+  const SVG = document.querySelector("svg")?.namespaceURI;
   function make(tag, text, attributes = {}) {
     const svg = tag === "svg" || tag === "rect" || tag === "title";
-    const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+    const element = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
     if (text !== undefined) element.textContent = text;
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     return element;
