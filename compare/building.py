@@ -63,7 +63,10 @@ def first_line(error: Exception) -> str:
 def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
     """The launch that does the GEMM's work rather than clear or reduce; None where nothing is launched."""
     launches = plan(contender.kernel, problem).launches
-    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == contender.name]
+    if not launches or problem.is_scale_only:
+        return next(iter(launches), None)
+    name = contender.kernel.runner(problem).name
+    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == name]
     return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
 
 
@@ -91,12 +94,28 @@ def static_columns(contender: Contender, problem: Problem, built: Built) -> dict
         barriers=needs.barriers,
     )
     return {
+        **runner_columns(contender, problem),
         "registers": needs.registers,
         "spill_bytes": needs.spill_bytes,
         "smem_bytes": needs.static_smem + launch.dynamic_smem,
         "occupancy_pct": resident.percent,
         "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
         "compiler": artifact.compiler,
+    }
+
+
+def runner_columns(contender: Contender, problem: Problem) -> dict[str, Any]:
+    """Columns of a catalog entry that are another kernel's where the contender hands the problem over to it."""
+    if not isinstance(contender, KernelContender) or problem.is_scale_only:
+        return {}
+    runner = contender.kernel.runner(problem)
+    if runner is contender.kernel:
+        return {}
+    return {
+        "instruction": runner.instruction,
+        "tile": str(runner.tile),
+        "stages": runner.tile.NUM_STAGES or None,
+        "swizzle": runner.swizzle or None,
     }
 
 

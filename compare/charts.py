@@ -150,7 +150,7 @@ def tracks(picture: TrackPicture, width: int = WIDE, heading: str = "") -> Drawi
                 drawing.mark(
                     place(_tflops(row)), middle, strip.family, told(row),
                     hollow=_is_burst(row), faint=faint and strip.family != "handwritten",
-                    size=4.2 if is_side_rung(row) and lane.track == "fp32_simt" else 5.5,
+                    size=4.2 if is_side_rung(row) and lane.track == "fp32_simt" and row is not strip.best else 5.5,
                 )  # fmt: skip
             ratio = fraction(strip.best)
             drawing.text(width - (4 if phone else 92), middle + 4, f"{strip.best['tflops']:.1f}", "value", "end")
@@ -205,7 +205,7 @@ def ladder(data: Ladder, summaries: dict[str, str], width: int = WIDE) -> Drawin
     top, group_gap = 30.0, 26.0
     groups = [
         ("the ladder", data.rungs),
-        ("side rungs", data.side),
+        ("beside the ladder", data.side),
         ("for comparison", data.references),
     ]
     groups = [(title, rows) for title, rows in groups if rows]

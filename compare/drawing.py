@@ -126,9 +126,8 @@ def outline(family: str, x: float, y: float, size: float) -> str:
             (thick, long), (-thick, long), (-thick, thick), (-long, thick), (-long, -thick), (-thick, -thick),
         ]  # fmt: skip
     else:
-        return (
-            f"M{x - size:.1f} {y:.1f}a{size:g} {size:g} 0 1 0 {2 * size:g} 0a{size:g} {size:g} 0 1 0 {-2 * size:g} 0z"
-        )
+        half = f"a{size:g} {size:g} 0 1 0"
+        return f"M{x - size:.1f} {y:.1f}{half} {2 * size:g} 0{half} {-2 * size:g} 0z"
     return "M" + "L".join(f"{x + size * dx:.1f} {y + size * dy:.1f}" for dx, dy in points) + "z"
 
 
