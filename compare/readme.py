@@ -1,4 +1,4 @@
-"""Renews what the recorded run says: the README's table between its markers, its picture, and the run's own page."""
+"""Renews what follows from other files: the README's table and picture, the recorded run's page, docs/rows.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from compare import runs
 from compare.report import markdown
 from compare.reporting import page_of, summaries
+from compare.rows import COLUMNS
 from kernel.errors import GemmTracksError, RunFileError
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 PICTURE = Path("docs/tracks.svg")
+ROWS_PAGE = Path("docs/rows.md")
 PAGE = "report.html"
 """The page of a recorded run, in its folder."""
 
@@ -57,11 +59,39 @@ def current_picture() -> str:
     return charts.tracks(picture, charts.WIDE, heading).svg(chart_style())
 
 
+def columns_page() -> str:
+    """docs/rows.md: every column with its type and unit."""
+    lines = [
+        "# Rows",
+        "",
+        "A run's `rows.csv` has one row for each kernel, variant, problem, window and L2 state. As a pandas DataFrame:",
+        "",
+        "```python",
+        "import compare",
+        "",
+        'frame = compare.load_run("latest")      # or a run\'s folder',
+        'frame[frame.window == "sustained"].nlargest(5, "tflops")[["name", "m", "tflops", "x_cublas"]]',
+        'frame.attrs["columns"]["power_w"]       # what a column means, with its unit',
+        'frame.attrs["run"]["gpu"]["name"]       # run.json: where the rows come from',
+        "```",
+        "",
+        "Integers and booleans are pandas' nullable types, and what was not measured stays empty. This page is written",
+        "by `make readme` from `compare/rows.py`.",
+        "",
+        "| column | type | meaning |",
+        "|---|---|---|",
+    ]
+    for column in COLUMNS:
+        lines.append(f"| `{column.name}` | {column.type} | {column.meaning.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
 def main(path: Path | None = None) -> int:
     page = path or runs.repository() / "README.md"
     try:
         page.write_text(rewrite(page.read_text(encoding="utf-8"), current_table()), encoding="utf-8")
         (page.parent / PICTURE).write_text(current_picture(), encoding="utf-8")
+        (page.parent / ROWS_PAGE).write_text(columns_page(), encoding="utf-8")
         folder = runs.latest()
         if folder is not None:
             (folder / PAGE).write_text(page_of(folder), encoding="utf-8")

@@ -65,8 +65,9 @@ def page_of(folder: Path) -> str:
     from compare.html import render
 
     run, rows = runs.read_run(folder)
-    samples, code = runs.read_samples(folder), code_facts.read(folder)
-    return render(rows, run, samples=samples, code=code, summaries=summaries())
+    # A run may travel without its samples; clock and power are medians then.
+    samples = runs.read_samples(folder) if (folder / runs.SAMPLES_FILE).is_file() else ()
+    return render(rows, run, samples=samples, code=code_facts.read(folder), summaries=summaries())
 
 
 def markdown_of(folder: Path) -> str:

@@ -171,21 +171,19 @@ def _refuse_unknown(row: Mapping[str, Any]) -> None:
 
 
 def read_samples(run: str | Path) -> list[dict[str, Any]]:
-    """Every sample behind a run's medians, one mapping for each row that was timed; empty where they were not kept.
+    """Every set of samples of a run, as :meth:`compare.measure.Measurement.samples` wrote it.
 
     Raises:
-        RunFileError: there is no such run, or the file cannot be read.
+        RunFileError: there is no such run, or its samples cannot be read.
     """
     path = locate(run) / SAMPLES_FILE
-    if not path.is_file():
-        return []
     try:
-        kept = json.loads(gzip.decompress(path.read_bytes()))
+        found = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise RunFileError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(kept, list) or not all(isinstance(one, dict) for one in kept):
-        raise RunFileError(f"{path}: not a list of samples")
-    return kept
+        raise RunFileError(f"{path}: samples cannot be read: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RunFileError(f"{path}: a list of samples is needed")
+    return found
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
