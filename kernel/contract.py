@@ -140,6 +140,15 @@ class Problem:
         return text
 
 
+def unaligned(problem: Problem) -> str | None:
+    """Why no kernel may touch an operand of the problem, element by element even: its base; None where all are fine."""
+    for name, dtype in (("a", problem.dtype_in), ("b", problem.dtype_in), ("c", problem.dtype_out)):
+        base, size = getattr(problem, f"align_{name}"), ITEMSIZE[dtype]
+        if base < size:
+            return f"{name.upper()}: its base address is a multiple of {base} bytes; an element of {dtype} has {size}"
+    return None
+
+
 def pointer_alignment(address: int) -> int:
     """Largest power of two, at most 256, that divides an address in bytes."""
     return MAX_KNOWN_ALIGNMENT if address == 0 else min(address & -address, MAX_KNOWN_ALIGNMENT)
@@ -402,4 +411,4 @@ class Kernel(ABC):
             return f"data types (in, accumulator, out) are {', '.join(given)}; {self.name} takes {', '.join(needed)}"
         if problem.layout not in self.layouts:
             return f"layout is {problem.layout} (A, B); {self.name} takes {', '.join(self.layouts)}"
-        return None
+        return unaligned(problem)
