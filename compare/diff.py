@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,8 @@ from kernel.errors import RunFileError, UsageError
 
 THRESHOLD = 0.02
 """A change of less than this is none: the same kernel moves by up to 1 % between two sessions."""
+MOST_SAMPLES_BYTES = 2**28
+"""What samples may unpack to; the largest recorded run has a hundredth of it."""
 CONFIRMATION = 0.5
 """The part of the threshold that cycles or the paired ratio must move by, in the same direction."""
 
@@ -121,8 +124,12 @@ def read_samples(run: str | Path) -> list[dict[str, Any]]:
     """
     path = runs.locate(run) / runs.SAMPLES_FILE
     try:
-        found = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, ValueError, EOFError) as error:
+        with gzip.open(path) as stream:
+            text = stream.read(MOST_SAMPLES_BYTES + 1)
+        if len(text) > MOST_SAMPLES_BYTES:
+            raise ValueError(f"more than {MOST_SAMPLES_BYTES} bytes")
+        found = json.loads(text)
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error) as error:
         raise RunFileError(f"{path}: samples cannot be read: {error}") from error
     if not isinstance(found, list):
         raise RunFileError(f"{path}: a list of samples is needed")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel.errors import BuildError, DtypeError, LayoutError, ShapeError
+from kernel.errors import BuildError, DtypeError, LayoutError, ProblemError, ShapeError
 
 ITEMSIZE = {"float32": 4, "float16": 2}
 """Bytes per element of every data type an operand can have."""
@@ -39,7 +41,8 @@ class Problem:
     Raises:
         ShapeError: an extent is negative, not an integer, or at least 2**31.
         LayoutError: an unknown layout, or a leading dimension smaller than the width it spans.
-        DtypeError: an unknown data type.
+        DtypeError: an unknown data type, or a scalar that is no real number.
+        ProblemError: a scalar is too large for a float32.
     """
 
     m: int
@@ -81,6 +84,14 @@ class Problem:
             value = getattr(self, name)
             if value < 1 or value & (value - 1):
                 raise LayoutError(f"{name} = {value!r}; a power of two, in bytes, is needed")
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise DtypeError(f"{name} is {value!r}; a real number is needed")
+            try:
+                single(float(value))
+            except OverflowError:
+                raise ProblemError(f"{name} = {value!r}; kernels take it as a float32, at most 3.4e38") from None
 
     @property
     def a_width(self) -> int:
@@ -105,7 +116,7 @@ class Problem:
     @property
     def is_scale_only(self) -> bool:
         """True where the product does not count, so that C = beta * C (the BLAS rule)."""
-        return self.alpha == 0.0 or self.k == 0
+        return single(self.alpha) == 0.0 or self.k == 0
 
     @property
     def bytes_min(self) -> int:
@@ -147,6 +158,15 @@ def unaligned(problem: Problem) -> str | None:
         if base < size:
             return f"{name.upper()}: its base address is a multiple of {base} bytes; an element of {dtype} has {size}"
     return None
+
+
+def single(value: float) -> float:
+    """A scalar as kernels get it: rounded to float32.
+
+    Raises:
+        OverflowError: it is finite and too large.
+    """
+    return float(struct.unpack("<f", struct.pack("<f", float(value)))[0])
 
 
 def pointer_alignment(address: int) -> int:
