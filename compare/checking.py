@@ -126,7 +126,7 @@ def run_checks(
         print_json([verdict_as_json(verdict) for verdict in tally.verdicts])
     else:
         console = answers()
-        console.print(tally_table(tally, chosen))
+        console.print(tally_table(tally, chosen, console.width))
         for line in tally_notes(tally):
             console.print(line, soft_wrap=True)
     if stopped:
@@ -157,29 +157,27 @@ class Tally:
         return (verdict for verdict in self.verdicts if verdict.contender == name)
 
 
-def tally_table(tally: Tally, chosen: Iterable[Contender]) -> Table:
+def tally_table(tally: Tally, chosen: Iterable[Contender], width: int | None = None) -> Table:
     """Per contender: how many problems passed, failed and were refused, and the largest error over its bound."""
-    from rich.table import Table
+    from compare.console import Head, table_of
 
-    table = Table(title="Agreement with float64", title_justify="left", title_style="bold")
-    for heading in ("kernel", "track", "passed", "failed", "refused", "largest error / bound", "at"):
-        table.add_column(heading, justify="left" if heading in ("kernel", "track", "at") else "right")
+    heads = (
+        Head("kernel", folds=True),
+        Head("track", goes=1),
+        *(Head(text, right=True) for text in ("passed", "failed", "refused")),
+        Head("largest error\n/ bound", right=True),
+        Head("at", folds=True, goes=2),
+    )
+    lines = []
     for contender in chosen:
         verdicts = list(tally.of(contender.name))
         counts = Counter(verdict.ok for verdict in verdicts)
         worst = max((verdict for verdict in verdicts if verdict.ok is not None), key=lambda v: v.margin, default=None)
-        margin = "" if worst is None else _margin(worst)
-        table.add_row(
-            contender.name,
-            contender.track,
-            str(counts[True]),
-            str(counts[False]),
-            str(counts[None]),
-            margin,
-            "" if worst is None else str(worst.problem),
-            style="red" if counts[False] else "",
-        )
-    return table
+        margin, where = ("", "") if worst is None else (_margin(worst), str(worst.problem))
+        numbers = (str(counts[verdict]) for verdict in (True, False, None))
+        style = "red" if counts[False] else ""
+        lines.append(((contender.name, contender.track, *numbers, margin, where), style))
+    return table_of("Agreement with float64", heads, lines, width)
 
 
 def _margin(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, not_built, refused
+from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -120,9 +120,7 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         )
     else:
         console = answers()
-        console.print(built_table(here))
-        for line in not_built(here):
-            console.print(line, style="red", soft_wrap=True)
+        console.print(built_table(here, console.width))
         if folder is None:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
@@ -176,7 +174,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     console = answers()
     console.print()
     console.rule(origin, align="left")
-    for table in report.tables(rows):
+    for table in report.tables(rows, console.width):
         console.print(table)
         console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
@@ -188,7 +186,8 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     from compare.console import messages, print_json
     from compare.groups import GpuSite
 
-    chosen = request.contenders()
+    device = asked.devices[0]
+    chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
@@ -423,7 +422,8 @@ def run_part(
     by_name = {contender.name: contender for contender in passed}
     for one in found:
         contender = by_name[one.name]
-        ceiling = ceiling_of(ceilings, group.track, contender.instruction, one.window, facts.compute_capability)
+        instruction = runner_columns(contender, group.problem).get("instruction", contender.instruction)
+        ceiling = ceiling_of(ceilings, group.track, instruction, one.window, facts.compute_capability)
         rate = ceiling.tflops if ceiling else None
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}

@@ -423,6 +423,18 @@ class Kernel(ABC):
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
         """The parameters of each launch, in the same order as :meth:`launches`."""
 
+    def runner(self, problem: Problem) -> Kernel:
+        """The kernel whose code runs the problem: this one, or one that it hands the problem over to."""
+        return self
+
+    def why(self, problem: Problem) -> str:
+        """Why :meth:`runner` is who it is, in one phrase; empty where it is this kernel."""
+        return ""
+
+    def on(self, gpu: str, sm_count: int) -> Kernel:
+        """This kernel as it plans for a device, by the name its driver reports; most plan alike for all."""
+        return self
+
     def rejects_type_or_layout(self, problem: Problem) -> str | None:
         """The part of :meth:`rejects` that all families share: data types and layout."""
         given = (problem.dtype_in, problem.dtype_acc, problem.dtype_out)
