@@ -142,7 +142,7 @@ def _tile(row: Row) -> str:
 def fields(track: str) -> tuple[Field, ...]:
     """The printed columns of one track's table."""
     same = Field(Head(f"x {CUBLAS_TITLES[track]}\n[95 %]", right=True), _ratio)
-    sgemm = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
+    sgemm: tuple[Field, ...] = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
     if track == "fp32_simt":
         same, sgemm = Field(same.head, lambda row: _ratio(row) or _sgemm_ratio(row)), ()
     return (

@@ -417,7 +417,8 @@ def adopt(folder: Path) -> Path:
     run, _ = read_run(folder)
     gpu = run.get("gpu")
     names = (gpu.get("slug") if isinstance(gpu, dict) else None, str(run.get("date"))[:10], run.get("revision"))
-    if not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) for name in names):
+    dated = re.fullmatch(r"\d{4}-\d\d-\d\d", names[1])
+    if not dated or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in names):
         raise RunFileError(
             f"{folder / RUN_FILE}: GPU, date and revision become the names of folders, and these cannot: {names}"
         )

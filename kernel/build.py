@@ -33,6 +33,8 @@ FORMAT = 1
 """Raised when what a build folder holds changes; older folders are then left alone and rebuilt."""
 
 BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
+ABANDONED_S = 24 * 3600.0
+"""Age in seconds at which an unfinished build counts as killed."""
 RECORD = "artifact.json"
 MANIFEST = "manifest.json"
 FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "build.log")
@@ -86,6 +88,7 @@ def content_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
         temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
         make(temporary)
         sums = {p.name: _sum(p) for p in sorted(temporary.iterdir()) if p.is_file()}
@@ -101,6 +104,16 @@ def content_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed builds left behind, once no build can be at it any more."""
+    for left in parent.glob(".making-*"):
+        try:
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:  # another process swept it first
+            continue
 
 
 def _put_in_place(temporary: Path, folder: Path) -> None:

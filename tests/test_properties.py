@@ -103,6 +103,7 @@ def test_a_scalar_is_a_number_that_float32_can_hold(name, value):
 
 def cover(kernel, problem, launches):
     """Asserts that the grid is what exact arithmetic asks for."""
+    kernel = kernel.runner(problem)
     tile = kernel.tile
     tiles = [-(-extent // block) for extent, block in ((problem.m, tile.BLOCK_M), (problem.n, tile.BLOCK_N))]
     if isinstance(kernel, StreamKKernel):
@@ -114,15 +115,13 @@ def cover(kernel, problem, launches):
         assert launch.workspace == 0 or launch.workspace >= 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
     elif isinstance(kernel, HandwrittenKernel):
         assert [launch.grid for launch in launches] == [(tiles[0] * tiles[1], 1, 1)]
-    elif isinstance(kernel, WgmmaKernel) and kernel.runner(problem) is kernel:
+    elif isinstance(kernel, WgmmaKernel):
         (launch,) = launches
         cluster = max(tile.CLUSTER_M, 1)
         padded = -(-tiles[0] // cluster) * cluster * tiles[1]
         assert launch.cluster == (cluster, 1, 1)
         assert launch.blocks % cluster == 0
         assert launch.blocks == min(padded, SM_COUNT)
-    elif isinstance(kernel, WgmmaKernel):
-        cover(kernel.runner(problem), problem, launches)
     elif isinstance(kernel, MmaSyncKernel):
         assert [launch.grid for launch in launches] == [(tiles[0] * tiles[1], 1, 1)]
     elif isinstance(kernel, CutlassKernel) and kernel.recipe.arch == 80 and kernel.recipe.swizzle == 1:
@@ -131,7 +130,7 @@ def cover(kernel, problem, launches):
             columns = sum(launch.grid[1] for launch in gemms)
             assert all(launch.grid[0] == tiles[0] for launch in gemms)
             assert columns == tiles[1]
-            assert {launch.grid[2] for launch in gemms} == {kernel.split_k}
+            assert all(1 <= launch.grid[2] <= kernel.split_k for launch in gemms)
 
 
 @pytest.mark.parametrize("kernel", EVERY)
@@ -159,13 +158,9 @@ def test_launches_are_exact_or_refused_with_a_reason(kernel, data):
     if settled:
         assert found.variant == ("empty" if problem.is_empty else "scale_only")
     else:
-        assert {launch.unit.name for launch in found.launches} & {unit.name for unit in units(kernel, problem)}
+        known = {unit.name for unit in kernel.runner(problem).units()}
+        assert {launch.unit.name for launch in found.launches} <= known | {unit.name for unit in kernel.units()}
         cover(kernel, problem, found.launches)
-
-
-def units(kernel, problem):
-    """Units of the kernel, or of the fallback that runs the problem."""
-    return kernel.runner(problem).units() if isinstance(kernel, WgmmaKernel) else kernel.units()
 
 
 def number(argument: Argument, form: str):
@@ -188,7 +183,7 @@ def test_parameters_hold_what_was_given(kernel, data):
     for values in packed:
         for value in values:
             assert all(0 <= offset <= len(value.data) - 128 for offset, _ in value.tensor_maps)
-    if problem.is_empty or isinstance(kernel, CutlassKernel):
+    if problem.is_empty or isinstance(kernel.runner(problem), CutlassKernel):
         return
     flat = packed[-1]
     if problem.is_scale_only:
