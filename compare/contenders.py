@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
-from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile
+from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile, unaligned
 from kernel.errors import CatalogError
 from kernel.plan import SCALE_VARIANT, plan
 
@@ -111,7 +111,7 @@ class Contender(ABC):
             return f"data types (in, accumulator, out) are {', '.join(given)}; {self.name} takes {', '.join(needed)}"
         if problem.layout not in self.layouts:
             return f"layout is {problem.layout} (A, B); {self.name} takes {', '.join(self.layouts)}"
-        return None
+        return unaligned(problem)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, refused, runner_columns
+from compare.building import Built, build, built_rows, built_table, kernels_of, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -41,6 +41,8 @@ RECORD_COLD_AT = 1024
 """The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
+OLDEST = (7, 5)
+"""The oldest compute capability that the compiler builds the timer's own probes for."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
 
@@ -95,13 +97,30 @@ def run_compare(
     problem = asked.problem
     if not problem and importlib.util.find_spec("cupy") is None:
         problem = f"{asked.devices[0].name} is here, but CuPy is not installed (pip install 'gemm-tracks[gpu]')"
+    if not problem:
+        asked = driver.chosen(asked, device or 0)
+        problem = too_old(asked.devices[0], request.contenders())
     if problem:
         if record or out is not None:
             raise NoDeviceError(f"{problem}; --record and --out keep measurements, and none can be made here")
         if device is not None:
             raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, driver.chosen(asked, device or 0), out, as_json=as_json)
+    return with_gpu(request, asked, out, as_json=as_json)
+
+
+def too_old(device: driver.Device, chosen: Sequence[Contender]) -> str:
+    """Why a device can run none of the kernels that were chosen, or empty; libraries alone run on more."""
+    from kernel.launch import runs_on
+
+    major, minor = device.compute_capability
+    archs = sorted({contender.arch for contender in kernels_of(chosen)})
+    if device.compute_capability >= OLDEST and (not archs or any(runs_on(arch, f"{major}{minor}") for arch in archs)):
+        return ""
+    built = ", ".join(archs) or f"compute capability {OLDEST[0]}.{OLDEST[1]} and newer"
+    return (
+        f"device {device.ordinal}, {device.name}, has compute capability {major}.{minor}; kernels here are for {built}"
+    )
 
 
 def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:

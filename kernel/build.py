@@ -33,6 +33,8 @@ FORMAT = 1
 """Raised when what a build folder holds changes; older folders are then left alone and rebuilt."""
 
 BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
+ABANDONED_S = 24 * 3600.0
+"""Age in seconds at which an unfinished build counts as killed."""
 RECORD = "artifact.json"
 MANIFEST = "manifest.json"
 FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "build.log")
@@ -76,21 +78,42 @@ def content_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
     The folder's name is built from ``kind`` (a path below the cache, ours) and the hash of ``key``.
     A folder whose files are not what ``make`` left (a torn disk, an editor) is discarded and made again.
+
+    Raises:
+        BuildError: the cache cannot be written, the disk is full for one; what ``make`` raises.
     """
     folder = cache_root() / f"{kind}-{digest(key)[:20]}"
     if _is_whole(folder):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    temporary: Path | None = None
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
         make(temporary)
         sums = {p.name: _sum(p) for p in sorted(temporary.iterdir()) if p.is_file()}
         (temporary / ".complete").write_text(json.dumps(sums), encoding="utf-8")
         temporary.chmod(0o755)
         _put_in_place(temporary, folder)
+    except OSError as error:
+        raise BuildError(
+            f"{folder.name} could not be written to the build cache {cache_root()} ({error.strerror or error}); "
+            "make room there, or set GEMM_TRACKS_CACHE to another folder"
+        ) from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed builds left behind, once no build can be at it any more."""
+    for left in parent.glob(".making-*"):
+        try:
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:  # another process swept it first
+            continue
 
 
 def _put_in_place(temporary: Path, folder: Path) -> None:
