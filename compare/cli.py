@@ -43,6 +43,16 @@ Kernels = Annotated[
 Shapes = Annotated[
     str, typer.Option("--shapes", "-s", help="A set's name, or MxNxK,... such as 4096x4096x4096,35x79x19.")
 ]
+Gpus = Annotated[
+    str,
+    typer.Option("--gpus", help="Spread it over GPUs of this machine: all, or 0,1. Needs gemm-tracks[cluster]."),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Spread it over a Dask cluster that runs, such as tcp://host:8786."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -137,6 +147,12 @@ def compare_(
     record: Annotated[
         bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
     ] = False,
+    gpus: Gpus = "",
+    scheduler: Scheduler = "",
+    device: Annotated[
+        str,
+        typer.Option("--device", "-d", help="With --scheduler: cpu checks on the workers' CPUs and times nothing."),
+    ] = "gpu",
     as_json: AsJson = False,
 ) -> None:
     """The main job: build, check, time and report.
@@ -149,10 +165,20 @@ def compare_(
     Examples:
       gemm-tracks compare
       gemm-tracks compare --kernels 'v*,cublas_sgemm' --shapes 1024,4096 --out build/run
+      gemm-tracks compare --record --gpus all
     """
     from compare.job import run_compare
 
-    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json)
+    failed = run_compare(
+        kernels,
+        shapes,
+        out_folder,
+        record=record,
+        as_json=as_json,
+        gpus=gpus,
+        scheduler=scheduler,
+        device=device,
+    )
     if failed:
         raise typer.Exit(1)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare.rows import COLUMNS, NAMES
+from compare.rows import ADDED, COLUMNS, NAMES
 from kernel.errors import RunFileError
 
 if TYPE_CHECKING:
@@ -139,13 +139,14 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
     """
     reader = csv.DictReader(io.StringIO(text))
     given = tuple(reader.fieldnames or ())
-    missing, unknown = [n for n in NAMES if n not in given], [n for n in given if n not in NAMES]
+    missing = [name for name in NAMES if name not in given and name not in ADDED]
+    unknown = [name for name in given if name not in NAMES]
     if missing or unknown:
         raise RunFileError(f"{where}: columns missing: {missing or 'none'}; unknown: {unknown or 'none'}")
     rows = []
     for number, cells in enumerate(reader, start=2):
         try:
-            rows.append({column.name: _parse(column.type, cells[column.name]) for column in COLUMNS})
+            rows.append({c.name: _parse(c.type, cells[c.name]) if c.name in given else None for c in COLUMNS})
         except (KeyError, TypeError, ValueError) as error:
             raise RunFileError(f"{where}, line {number}: {error}") from error
     return rows
@@ -218,6 +219,10 @@ class RunWriter:
     def rows(self) -> list[dict[str, Any]]:
         """Rows of every finished shard, in the order in which shards were added."""
         return [row for shard in self._shards.values() for row in shard["rows"]]
+
+    def rows_of(self, shard: str) -> list[dict[str, Any]]:
+        """Rows of a finished shard; none where it is not finished."""
+        return list(self._shards.get(shard, {"rows": ()})["rows"])
 
     def samples_of(self, shard: str) -> list[dict[str, Any]]:
         """What a finished shard holds beside rows; empty where it is not finished."""
