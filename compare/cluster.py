@@ -47,6 +47,8 @@ from compare.cluster_workers import (
 from compare.driver import Device
 from kernel.errors import CheckError, ClusterError, GemmTracksError, MissingToolError, NoDeviceError, UsageError
 
+EVERYTHING = "all"
+"""The scheduler's own topic, in which it says which workers it lost, with what they were doing."""
 TRIES = 3
 """Places where a unit of work is begun before it is given up."""
 TICK_S = 0.5
@@ -278,16 +280,16 @@ class Cluster:
             if reasons:
                 raise ClusterError(f"none of the workers of {address} can be used: {reasons}")
             raise NoDeviceError(f"{address} has no workers; start some with `dask worker {address} --nthreads 1`")
+        others = {member.revision: member.address for member in self.members.values() if member.revision != program()}
+        if others:
+            listed = "; ".join(f"{where} runs {what}" for what, where in others.items())
+            raise ClusterError(f"a run is made by one program, and this is {program()}: {listed}")
         if not self.seats:
             problems = sorted({member.driver.problem for member in self.members.values()})
             raise NoDeviceError(
                 f"none of the {len(self.members)} workers of {address} has a GPU ({'; '.join(problems)}); "
                 "--device cpu checks on their CPUs instead, and times nothing"
             )
-        others = {member.revision: member.address for member in self.members.values() if member.revision != program()}
-        if others:
-            listed = "; ".join(f"{where} runs {what}" for what, where in others.items())
-            raise ClusterError(f"a run is made by one program, and this is {program()}: {listed}")
         models = self.models()
         if len(models) > 1:
             listed = "; ".join(f"{name}: {', '.join(places)}" for name, places in models.items())
@@ -500,11 +502,12 @@ class _Run:
     def everything(self) -> tuple[Lost, ...]:
         """Until nothing is left."""
         client, topic = self.cluster.client, topic_of(self.cluster.run)
-        client.subscribe_topic(topic, lambda event: self.events.put(event[1]))
+        for one in (topic, EVERYTHING):
+            client.subscribe_topic(one, lambda event: self.events.put(event[1]))
         try:
             while self.pending or self.flying:
-                alive = self.cluster.refresh()
-                self._hear(alive)
+                self._hear()
+                self.cluster.refresh()
                 self._wake()
                 self._submit()
                 self._require_a_seat()
@@ -512,8 +515,9 @@ class _Run:
                     self._settle(flight)
                 self._show()
         finally:
-            with contextlib.suppress(Exception):
-                client.unsubscribe_topic(topic)
+            for one in (topic, EVERYTHING):
+                with contextlib.suppress(Exception):
+                    client.unsubscribe_topic(one)
         return tuple(self.lost)
 
     def _submit(self) -> None:
@@ -536,30 +540,29 @@ class _Run:
         )  # fmt: skip
         self.flying.append(flight)
 
-    def _hear(self, alive: frozenset[str]) -> None:
-        """What workers reported, and which of them died with a unit of ours."""
-        flights = {flight.work.name: flight for flight in self.flying}
+    def _hear(self) -> None:
+        """What workers reported of their units, and which of them the scheduler has lost."""
+        names = {flight.work.name: flight for flight in self.flying}
         while not self.events.empty():
             event = self.events.get()
-            flight = flights.get(str(event["name"]))
-            if flight is None:
+            if event.get("action") == "remove-worker":
+                gone = {*event.get("processing-tasks", ()), *event.get("lost-computed-tasks", ())}
+                for flight in [flight for flight in self.flying if flight.future.key in gone]:
+                    self._died(flight, str(event["worker"]))
+            told = names.get(str(event.get("name")))
+            if told is None:
                 continue
             if event["what"] == "began":
-                if flight.address:
-                    self._died(flight)
-                flight.address = str(event["address"])
-                self.cluster.unbench(flight.work.name)
-            elif event["address"] == flight.address:
-                flight.fraction, flight.text = float(event["fraction"]), str(event["text"])
-        for flight in self.flying:
-            if flight.address and flight.address not in alive and not flight.future.done():
-                self._died(flight)
+                told.address = str(event["address"])
+                self.cluster.unbench(told.work.name)
+            elif event["address"] == told.address:
+                told.fraction, told.text = float(event["fraction"]), str(event["text"])
 
-    def _died(self, flight: _Flight) -> None:
-        """Dask has begun the unit again or will; its card gets no seat until that was on another."""
-        flight.failures.append(f"{self.cluster.label(flight.address)}: its worker died")
+    def _died(self, flight: _Flight, address: str) -> None:
+        """Dask begins the unit again; the card gets no seat until that was on another."""
+        flight.failures.append(f"{self.cluster.label(address)}: its worker died")
         self.cluster.remarks(f"{flight.work.name}: {flight.failures[-1]}; begun again elsewhere")
-        self.cluster.bench(flight.address, flight.work.name)
+        self.cluster.bench(address, flight.work.name)
         flight.address, flight.fraction, flight.text = "", 0.0, ""
 
     def _wake(self) -> None:
@@ -605,6 +608,8 @@ class _Run:
         error = future.exception()
         if error is None:
             value, again = future.result()
+            # What Dask still holds when a worker dies it makes again.
+            future.release()
             if again is None:
                 self.cluster.unbench(one.name)
                 self.done_s += one.cost_s

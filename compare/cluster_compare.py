@@ -78,7 +78,7 @@ class Parcel:
     """Units that could not be built, with the reason."""
     ceilings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """Ceilings that are known, by card."""
-    site: Callable[[], Site] = GpuSite
+    site: Callable[[], Site]
     """Makes what a worker process measures on."""
 
     @property
@@ -215,7 +215,7 @@ def over_cluster(request: Request, out: Path | None, *, gpus: str, scheduler: st
         built = build_over(cluster, chosen, archs_of(cluster))
         writer = begun(request, provenance_of(cluster, request, toolkit(built)), out)
         planned = parts(request, chosen)
-        return spread(request, planned, built, cluster, writer, out, as_json=as_json)
+        return spread(request, planned, built, cluster, writer, out, as_json=as_json, site=GpuSite)
 
 
 def require_some_there(cluster: Cluster, chosen: Sequence[Contender]) -> None:
@@ -249,9 +249,12 @@ def spread(
     out: Path | None,
     *,
     as_json: bool,
-    site: Callable[[], Site] = GpuSite,
+    site: Callable[[], Site],
 ) -> bool:
-    """Measure what is not done yet over the cluster's seats, and conclude the run; see :func:`over_cluster`."""
+    """Measure what is not done yet over the cluster's seats, and conclude the run; see :func:`over_cluster`.
+
+    ``site`` makes what a worker measures on.
+    """
     from compare.console import progress
     from compare.measure import estimate_s
 
@@ -340,12 +343,23 @@ def provenance_of(cluster: Cluster, request: Request, built_with: str) -> dict[s
     """The run's provenance: one worker's for what all share, and every card's own."""
     seated = cluster.seated()
     said = cluster.submit(provenance_here, workers=[seated[0].address]).result()
-    mine = runs.provenance(["gemm-tracks", *sys.argv[1:]], seated[0].driver, built_with, str(request))
+    mine = runs.provenance(["gemm-tracks", *without_address(sys.argv[1:])], seated[0].driver, built_with, str(request))
     hosts = list(dict.fromkeys(member.host for member in seated))
-    shared = {key: said[key] for key in ("driver", "driver_cuda", "packages")}
-    place = {"gpu": PTX_MACHINE} if cluster.cpu else {"gpu": said["gpu"]}
+    shared = {key: said[key] for key in ("driver", "packages")}
+    place = {"gpu": PTX_MACHINE} if cluster.cpu else {}
     cards = [card_of(member, member.device, hosts) for member in seated if member.device is not None]
     return {**mine, **shared, **place, "gpus": cards, "hosts": len(hosts), "places": len(seated), "engine": engine()}
+
+
+def without_address(words: Sequence[str]) -> list[str]:
+    """A command line without the scheduler's address, which belongs to one network."""
+    found = list(words)
+    for number, word in enumerate(words):
+        if word == "--scheduler" and number + 1 < len(words):
+            found[number + 1] = "ADDRESS"
+        elif word.startswith("--scheduler="):
+            found[number] = "--scheduler=ADDRESS"
+    return found
 
 
 def card_of(member: Member, device: Device, hosts: Sequence[str]) -> dict[str, Any]:

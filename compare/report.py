@@ -197,11 +197,13 @@ def notes(rows: Sequence[Row]) -> list[str]:
         lines.append(f"{UNSTABLE_MARK} unstable: rounds disagreed by more than the method allows")
     if any(row["is_default"] and row["family"] in ("cutlass", "cute_dsl") for row in rows):
         lines.append("* what the package picks by default")
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["skipped_because"] and row["ok"] is not False:
-            reasons.setdefault(str(row["skipped_because"]).removeprefix(f"{row['name']}: "), []).append(row["name"])
-    lines += [f"not run, {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+            what = "not run" if row["ok"] is None else "right, not timed"
+            reason = str(row["skipped_because"]).removeprefix(f"{row['name']}: ")
+            reasons.setdefault((what, reason), []).append(row["name"])
+    lines += [f"{what}, {', '.join(names)}: {reason}" for (what, reason), names in reasons.items()]
     for row in rows:
         if row["ok"] is False:
             lines.append(f"FAILED and therefore not timed, {row['name']}: {row['skipped_because'] or 'wrong result'}")
@@ -349,7 +351,8 @@ def _peak(row: Row | None, column: str) -> float | None:
 def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     """Where rows come from, in one line: GPU, date, revision; plainly marked where they were recorded earlier."""
     gpu = run.get("gpu") or {}
-    text = f"{gpu.get('name', 'unknown GPU')} ({gpu.get('sm_count', '?')} SMs), {str(run.get('date', ''))[:10]}"
+    sms = f" ({gpu['sm_count']} SMs)" if gpu.get("sm_count") else ""
+    text = f"{gpu.get('name', 'unknown GPU')}{sms}, {str(run.get('date', ''))[:10]}"
     text += f", revision {run.get('revision', 'unknown')}"
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 
