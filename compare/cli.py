@@ -114,7 +114,10 @@ def check(
     kernels: Kernels = None,
     shapes: Shapes = "",
     device: Annotated[
-        str, typer.Option("--device", "-d", help="gpu, or cpu for the PTX machine; a GPU is taken where there is one.")
+        str,
+        typer.Option(
+            "--device", "-d", help="gpu (gpu:1 is the second), or cpu for the PTX machine; else a GPU if there is one."
+        ),
     ] = "",
     fuzz: Annotated[int, typer.Option("--fuzz", min=0, help="Draw so many problems at random instead.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Fixes the draws of --fuzz.")] = 0,
@@ -149,10 +152,12 @@ def compare_(
     ] = False,
     gpus: Gpus = "",
     scheduler: Scheduler = "",
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="With --scheduler: check on the workers' CPUs and time nothing.")
+    ] = False,
     device: Annotated[
-        str,
-        typer.Option("--device", "-d", help="With --scheduler: cpu checks on the workers' CPUs and times nothing."),
-    ] = "gpu",
+        int | None, typer.Option("--device", "-d", min=0, help="Which of the visible GPUs, from 0; else the first.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The main job: build, check, time and report.
@@ -175,9 +180,10 @@ def compare_(
         out_folder,
         record=record,
         as_json=as_json,
+        device=device,
         gpus=gpus,
         scheduler=scheduler,
-        device=device,
+        cpu=cpu,
     )
     if failed:
         raise typer.Exit(1)

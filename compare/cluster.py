@@ -144,7 +144,7 @@ def check_options(gpus: str, scheduler: str, *, cpu: bool) -> None:
     if gpus and scheduler:
         raise UsageError("--gpus starts a cluster on this machine and --scheduler uses one that runs; give one of them")
     if gpus and cpu:
-        raise UsageError("--gpus takes GPUs, and --device cpu takes none; with --device cpu give --scheduler")
+        raise UsageError("--gpus takes GPUs, and --cpu takes none; with --cpu give --scheduler")
     if gpus:
         ordinals(gpus)
     require_extra()
@@ -288,7 +288,7 @@ class Cluster:
             problems = sorted({member.driver.problem for member in self.members.values()})
             raise NoDeviceError(
                 f"none of the {len(self.members)} workers of {address} has a GPU ({'; '.join(problems)}); "
-                "--device cpu checks on their CPUs instead, and times nothing"
+                "--cpu checks on their CPUs instead, and times nothing"
             )
         models = self.models()
         if len(models) > 1:

@@ -28,22 +28,43 @@ from kernel.errors import BuildError, MissingToolError
 SUPPLY_LIMIT_S = 300.0
 """Longest that a worker may take to say what it lacks, or to take in a bundle."""
 
-Packed = str | Contender
-"""A contender on its way to another process: its name where the catalog there has it, else itself."""
+Model = tuple[str, int]
+"""A kind of GPU: its name and SM count, which some contenders plan for; ("", 0) where there is none."""
 
 
-def pack(contender: Contender) -> Packed:
-    """By name where it is a catalog's own: rules are functions, and files have another place elsewhere."""
-    known = {one.name: one for one in every_contender()}
-    return contender.name if known.get(contender.name) is contender else contender
+@dataclass(frozen=True)
+class Packed:
+    """A contender on its way to another process."""
+
+    name: str
+    model: Model
+    itself: Contender | None = None
+    """Only where the catalogs do not have it."""
+
+
+def pack(contender: Contender, model: Model) -> Packed:
+    """By name where it is a catalog's own: rules are functions, and files have another place elsewhere.
+
+    Args:
+        contender: as it was chosen for ``model``.
+        model: the kind of GPU that it is to run on.
+    """
+    known = {one.name: one for one in every_contender()}.get(contender.name)
+    ours = known is not None and suited([known], model)[0] == contender
+    return Packed(contender.name, model, None if ours else contender)
 
 
 def unpack(packed: Packed) -> Contender:
     """The contender that :func:`pack` was given, as this process knows it."""
-    if not isinstance(packed, str):
-        return packed
-    (found,) = (one for one in contenders([packed]) if one.name == packed)
-    return found
+    if packed.itself is not None:
+        return packed.itself
+    (found,) = (one for one in contenders([packed.name]) if one.name == packed.name)
+    return suited([found], packed.model)[0]
+
+
+def suited(chosen: Iterable[Contender], model: Model) -> tuple[Contender, ...]:
+    """Contenders as they plan for a kind of GPU."""
+    return tuple(contender.on(*model) if model[0] else contender for contender in chosen)
 
 
 @dataclass(frozen=True)
@@ -51,7 +72,7 @@ class Order:
     """One unit to build: by name, as one of a contender's, or of the ceilings of an architecture."""
 
     unit: str
-    of: Packed = ""
+    of: Packed | None = None
     arch: str = ""
 
     def resolve(self) -> Unit:
@@ -62,14 +83,14 @@ class Order:
         return next(unit for unit in among if unit.name == self.unit)
 
 
-def orders_for(chosen: Iterable[Contender], archs: Iterable[str]) -> dict[str, Order]:
+def orders_for(chosen: Iterable[Contender], archs: Iterable[str], model: Model) -> dict[str, Order]:
     """Everything that a comparison launches, by unit: contenders' kernels, and ceilings and probes for ``archs``."""
     from compare import ceilings
 
     found: dict[str, Order] = {}
     for contender in kernels_of(chosen):
         for unit in units_of([contender]):
-            found.setdefault(unit.name, Order(unit.name, of=pack(contender)))
+            found.setdefault(unit.name, Order(unit.name, of=pack(contender, model)))
     for arch in archs:
         for unit in ceilings.units(arch):
             found.setdefault(unit.name, Order(unit.name, arch=arch))
@@ -134,7 +155,7 @@ def packers_of(chosen: Iterable[Contender]) -> dict[str, Path]:
     return bundle_files([kernel for kernel in kernels if isinstance(kernel, CutlassKernel)])
 
 
-def build_over(cluster: Cluster, chosen: Sequence[Contender], archs: Iterable[str]) -> Built:
+def build_over(cluster: Cluster, chosen: Sequence[Contender], archs: Iterable[str], model: Model) -> Built:
     """Build what contenders need on the cluster, and see to it that every worker has it, also those that join later.
 
     Returns:
@@ -143,7 +164,7 @@ def build_over(cluster: Cluster, chosen: Sequence[Contender], archs: Iterable[st
     from compare.console import progress
     from kernel.build import build_all, lookup
 
-    orders = orders_for(chosen, archs)
+    orders = orders_for(chosen, archs, model)
     units = {name: order.resolve() for name, order in orders.items()}
     found: dict[str, Artifact | BuildError | MissingToolError] = {}
     for name, unit in units.items():
@@ -160,7 +181,8 @@ def build_over(cluster: Cluster, chosen: Sequence[Contender], archs: Iterable[st
     for name in wanted:
         found.setdefault(name, MissingToolError(f"{name}: neither this machine nor any worker can build it"))
     say_what_failed(found)
-    supply = _supplier(cluster, chosen, [orders[name] for name, one in found.items() if isinstance(one, Artifact)])
+    ready = [orders[name] for name, one in found.items() if isinstance(one, Artifact)]
+    supply = _supplier(cluster, chosen, ready, model)
     for member in list(cluster.members.values()):
         supply(member)
     cluster.on_join.append(supply)
@@ -204,11 +226,13 @@ def _built_by_workers(
         cluster.client.cancel(list(futures), force=True)
 
 
-def _supplier(cluster: Cluster, chosen: Sequence[Contender], orders: Sequence[Order]) -> Callable[[Member], None]:
+def _supplier(
+    cluster: Cluster, chosen: Sequence[Contender], orders: Sequence[Order], model: Model
+) -> Callable[[Member], None]:
     """What sends a worker that lacks something the bundle, written when the first one does."""
     from kernel.build import write_bundle
 
-    names = [pack(contender) for contender in kernels_of(chosen)]
+    names = [pack(contender, model) for contender in kernels_of(chosen)]
 
     @functools.cache
     def bundle() -> Any:

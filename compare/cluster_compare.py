@@ -26,7 +26,7 @@ from compare.cluster import (
     raise_if_lost,
     run_groups,
 )
-from compare.cluster_builds import Packed, build_over, pack, unpack
+from compare.cluster_builds import Model, Packed, build_over, pack, suited, unpack
 from compare.cluster_workers import Again, Here, Member
 from compare.contenders import Contender
 from compare.groups import GpuSite, Group, Site
@@ -204,15 +204,16 @@ def over_cluster(request: Request, out: Path | None, *, gpus: str, scheduler: st
 
     check_options(gpus, scheduler, cpu=cpu)
     if request.record and cpu:
-        raise UsageError("--record keeps measurements, and --device cpu makes none")
-    chosen = request.contenders()
+        raise UsageError("--record keeps measurements, and --cpu makes none")
     with open_cluster(gpus=gpus, scheduler=scheduler, cpu=cpu) as cluster:
         cluster.remarks = lambda text: messages().print(text)
         messages().print(f"{len(cluster.seats)} places: {', '.join(one.label for one in cluster.seated())}")
+        model = model_of(cluster)
+        chosen = suited(request.contenders(), model)
         if not cpu:
             # Which packages there are is the workers' affair; those of one run have the same ones.
             require_some_there(cluster, chosen)
-        built = build_over(cluster, chosen, archs_of(cluster))
+        built = build_over(cluster, chosen, archs_of(cluster), model)
         writer = begun(request, provenance_of(cluster, request, toolkit(built)), out)
         planned = parts(request, chosen)
         return spread(request, planned, built, cluster, writer, out, as_json=as_json, site=GpuSite)
@@ -224,12 +225,18 @@ def require_some_there(cluster: Cluster, chosen: Sequence[Contender]) -> None:
     Raises:
         MissingToolError: none of the contenders can run there.
     """
-    names = [pack(contender) for contender in chosen]
+    names = [pack(contender, model_of(cluster)) for contender in chosen]
     cluster.submit(_require_some, names, workers=[cluster.seated()[0].address]).result()
 
 
 def _require_some(names: Sequence[Packed]) -> None:
     require_some(list(map(unpack, names)))
+
+
+def model_of(cluster: Cluster) -> Model:
+    """The kind of GPU that the run is of."""
+    devices = [one.device for one in cluster.seated() if one.device is not None]
+    return (devices[0].name, devices[0].sm_count) if devices else ("", 0)
 
 
 def archs_of(cluster: Cluster) -> list[str]:
@@ -260,7 +267,8 @@ def spread(
 
     everyone = {contender.name: contender for part in planned for contender in part.group.contenders}
     broken = {name: str(result) for name, result in built.items() if isinstance(result, BuildError | MissingToolError)}
-    baselines = tuple(pack(contender) for contender in everyone.values() if contender.family == "cublas")
+    model = model_of(cluster)
+    baselines = tuple(pack(contender, model) for contender in everyone.values() if contender.family == "cublas")
     ceilings = ceilings_in(writer)
     work = []
     for part in planned:
@@ -272,7 +280,7 @@ def spread(
             shape=group.shape,
             track=group.track,
             problem=group.problem,
-            contenders=tuple(map(pack, group.contenders)),
+            contenders=tuple(pack(contender, model) for contender in group.contenders),
             baselines=baselines,
             settings=part.settings,
             faults=faults_in(writer, group),

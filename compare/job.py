@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, refused
+from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -76,14 +76,15 @@ def run_compare(
     *,
     record: bool,
     as_json: bool,
+    device: int | None = None,
     gpus: str = "",
     scheduler: str = "",
-    device: str = "gpu",
+    cpu: bool = False,
 ) -> bool:
-    """Run the command; true where a check or gate failed.
+    """Run the command; true where a check or gate failed. ``device`` counts the visible GPUs from 0.
 
-    ``gpus`` and ``scheduler`` spread it over a cluster: see :func:`compare.cluster.open_cluster`; ``device`` cpu
-    then checks on the workers' CPUs and times nothing.
+    ``gpus`` and ``scheduler`` spread it over a cluster: see :func:`compare.cluster.open_cluster`; with ``cpu`` that
+    checks on the workers' CPUs and times nothing.
 
     Raises:
         GemmTracksError: nothing could be compared.
@@ -94,14 +95,16 @@ def run_compare(
     parse(shapes or DEFAULT_SHAPES)
     if record and (request.patterns or shapes):
         raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
-    if device not in ("gpu", "cpu"):
-        raise UsageError(f"--device {device}: gpu or cpu is needed")
     if gpus or scheduler:
         from compare.cluster_compare import over_cluster
 
-        return over_cluster(request, out, gpus=gpus, scheduler=scheduler, cpu=device == "cpu", as_json=as_json)
-    if device == "cpu":
-        raise UsageError("--device cpu is for the workers of --scheduler; on this machine use `gemm-tracks check`")
+        if device is not None:
+            raise UsageError(
+                "--device is for one GPU; --gpus takes several, and --scheduler those that its workers see"
+            )
+        return over_cluster(request, out, gpus=gpus, scheduler=scheduler, cpu=cpu, as_json=as_json)
+    if cpu:
+        raise UsageError("--cpu is for the workers of --scheduler; on this machine use `gemm-tracks check`")
     asked = driver.query()
     problem = asked.problem
     if not problem and importlib.util.find_spec("cupy") is None:
@@ -109,8 +112,10 @@ def run_compare(
     if problem:
         if record or out is not None:
             raise NoDeviceError(f"{problem}; --record and --out keep measurements, and none can be made here")
+        if device is not None:
+            raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, asked, out, as_json=as_json)
+    return with_gpu(request, driver.chosen(asked, device or 0), out, as_json=as_json)
 
 
 def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
@@ -131,7 +136,7 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         )
     else:
         console = answers()
-        console.print(built_table(here))
+        console.print(built_table(here, console.width))
         if folder is None:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
@@ -185,7 +190,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     console = answers()
     console.print()
     console.rule(origin, align="left")
-    for table in report.tables(rows):
+    for table in report.tables(rows, console.width):
         console.print(table)
         console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
@@ -193,15 +198,16 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
 
 
 def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
-    """Build, check, time, report; every finished group is kept on disk."""
+    """Build, check, time, report; every finished group is kept on disk. ``asked`` holds the one device to use."""
     from compare.groups import GpuSite
 
-    chosen = request.contenders()
+    device = asked.devices[0]
+    chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
     writer = begun(request, provenance, out)
-    complete = measure(request, chosen, built, writer, GpuSite())
+    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal))
     return conclude(request, writer, out, complete=complete, as_json=as_json)
 
 
@@ -487,7 +493,8 @@ def run_part(
     by_name = {contender.name: contender for contender in passed}
     for one in found:
         contender = by_name[one.name]
-        ceiling = ceiling_of(ceilings, group.track, contender.instruction, one.window, facts.compute_capability)
+        instruction = runner_columns(contender, group.problem).get("instruction", contender.instruction)
+        ceiling = ceiling_of(ceilings, group.track, instruction, one.window, facts.compute_capability)
         rate = ceiling.tflops if ceiling else None
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}

@@ -149,7 +149,7 @@ KERNELS = "v0_naive,v2_block_tile,v6_transposed_split"
 
 
 def command(hands, folder, *more):
-    words = ["compare", "--scheduler", hands.address, "--device", "cpu"]
+    words = ["compare", "--scheduler", hands.address, "--cpu"]
     return [*words, "--kernels", KERNELS, "--shapes", SHAPES, "--out", str(folder), *more]
 
 
@@ -216,7 +216,7 @@ def cards(hands, machine, monkeypatch):  # noqa: F811 - the fixture of that name
     """Two workers that say they are an H200 each, on which simulated contenders are measured."""
     monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_as_h200)
     monkeypatch.setattr(cluster_compare, "GpuSite", cluster_payloads.CardSite)
-    monkeypatch.setattr(cluster_compare, "build_over", lambda workers, chosen, archs: {})
+    monkeypatch.setattr(cluster_compare, "build_over", lambda workers, chosen, archs, model: {})
     hands.worker()
     hands.worker()
     wait_for_workers(hands, 2)
@@ -286,7 +286,7 @@ def test_workers_without_a_gpu_and_a_scheduler_without_workers_are_named(hands, 
         pass
     hands.worker()
     wait_for_workers(hands, 1)
-    with pytest.raises(NoDeviceError, match="--device cpu"), open_cluster(scheduler=hands.address):
+    with pytest.raises(NoDeviceError, match="--cpu"), open_cluster(scheduler=hands.address):
         pass
     with pytest.raises(NoDeviceError, match="dask scheduler"), open_cluster(scheduler="tcp://127.0.0.1:9"):
         pass
@@ -314,10 +314,10 @@ def test_gpus_that_are_not_there_are_bad_usage(text):
     [
         (["--gpus", "0", "--scheduler", "tcp://127.0.0.1:9"], 2),
         (["--gpus", "first"], 2),
-        (["--gpus", "0", "--device", "cpu"], 2),
-        (["--device", "cpu"], 2),
-        (["--device", "tpu"], 2),
-        (["--record", "--scheduler", "tcp://127.0.0.1:9", "--device", "cpu"], 2),
+        (["--gpus", "0", "--cpu"], 2),
+        (["--cpu"], 2),
+        (["--gpus", "0", "--device", "1"], 2),
+        (["--record", "--scheduler", "tcp://127.0.0.1:9", "--cpu"], 2),
     ],
 )
 def test_options_that_do_not_fit_together_are_bad_usage(words, status, capsys):
@@ -361,13 +361,16 @@ def test_the_command_is_recorded_without_the_address_of_a_network():
 
 
 def test_contenders_travel_by_name_where_the_catalog_has_them():
-    from compare.cluster_builds import pack, unpack
+    from compare.cluster_builds import pack, suited, unpack
     from compare.contenders import contenders
 
-    (mine,) = contenders(["v4_swizzle"])
-    assert pack(mine) == "v4_swizzle"
-    assert unpack("v4_swizzle") is mine
-    assert unpack(pack(CUBLAS)) == CUBLAS
+    h200 = ("NVIDIA H200", 132)
+    for name in ("v4_swizzle", "fp16_dispatch", "cublas_sgemm"):
+        (mine,) = suited(contenders([name]), h200)
+        packed = pack(mine, h200)
+        assert packed.itself is None
+        assert unpack(packed) == mine
+    assert unpack(pack(CUBLAS, h200)) is CUBLAS
 
 
 @pytest.mark.nvcc
