@@ -372,6 +372,27 @@ def diff(
 
 
 @app.command()
+def merge(
+    given: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Folders of runs, or names below results/.")],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the report into this file, as markdown.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Runs made on different GPUs or machines in one report, with a column for each GPU.
+
+    Equal cards get their spread; different models stand side by side, and nothing is averaged.
+
+    \b
+    Example:
+      gemm-tracks merge latest build/run --out build/merged.md
+    """
+    from compare.merging import run_merge
+
+    run_merge(given, out_file, as_json=as_json)
+
+
+@app.command()
 def plot(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
     what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",

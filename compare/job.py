@@ -243,7 +243,8 @@ def conclude(
     Raises:
         KeyboardInterrupt: the user stopped it.
     """
-    from compare.console import messages, print_json
+    from compare.cards import ceiling_lines
+    from compare.console import answers, messages, print_json
 
     rows = without_impossible(with_sgemm_ratio(writer.rows if rows is None else rows))
     kept = writer.samples_of(CEILINGS) if ceilings is None else ceilings
@@ -255,6 +256,8 @@ def conclude(
         )
     else:
         print_rows(rows, report.origin(writer.provenance, recorded=False))
+        for line in ceiling_lines(writer.provenance):
+            answers().print(line, soft_wrap=True)
     if not complete and stopped:
         kept_there = f"what was finished is kept in {writer.folder}"
         messages().print(f"stopped; {kept_there}, and the same command goes on from there")

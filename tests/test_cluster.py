@@ -240,7 +240,8 @@ def test_a_record_of_two_cards_has_the_rows_of_one(cards, hands, monkeypatch, ca
         key = (row["m"], row["n"], row["k"], row["track"], row["layout"], row["dtype_out"])
         groups.setdefault(key, set()).add((row["gpu_uuid_hash"], row["gpu_index"], row["gpu_name"]))
     assert all(len(places) == 1 for places in groups.values())
-    assert all(digits in out for digits in (f"{row['gpu_index']}" for row in rows))
+    assert all(f"{row['gpu_index']} ({row['gpu_uuid_hash'][:6]})" in out for row in rows)
+    assert "Ceiling fp32_simt ffma burst: GPU" in out
     monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(root / "alone"))
     assert main(["compare", "--record"]) == 0
     _, alone = runs.read_run("latest")
