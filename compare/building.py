@@ -39,7 +39,7 @@ def units_of(contenders: Iterable[Contender]) -> tuple[Unit, ...]:
 
 def build(contenders: Iterable[Contender]) -> Built:
     """Build them all, showing progress. What is there already costs a look-up; a failure is a value and a message."""
-    from compare.console import messages, progress
+    from compare.console import progress
     from kernel.build import BuildEvent, build_all
 
     units = units_of(contenders)
@@ -49,10 +49,17 @@ def build(contenders: Iterable[Contender]) -> Built:
             advance(event.done, event.unit)
 
         built = build_all(units, progress=show)
+    say_what_failed(built)
+    return built
+
+
+def say_what_failed(built: Built) -> None:
+    """One message for each unit that was not built."""
+    from compare.console import messages
+
     for name, result in built.items():
         if not isinstance(result, Artifact):
             messages().print(f"{name} was not built: {first_line(result)}", style="red")
-    return built
 
 
 def first_line(error: Exception) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare.rows import COLUMNS, NAMES
+from compare.rows import ADDED, COLUMNS, NAMES
 from kernel.contract import FAMILIES, INT32_MAX, LAYOUTS, TRACKS
 from kernel.errors import RunFileError
 
@@ -190,7 +190,8 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
         given = tuple(reader.fieldnames or ())
     except csv.Error as error:
         raise RunFileError(f"{where}: {error}") from None
-    missing, unknown = [n for n in NAMES if n not in given], [n for n in given if n not in NAMES]
+    missing = [name for name in NAMES if name not in given and name not in ADDED]
+    unknown = [name for name in given if name not in NAMES]
     if missing or unknown:
         raise RunFileError(f"{where}: columns missing: {missing or 'none'}; unknown: {unknown or 'none'}")
     rows: list[dict[str, Any]] = []
@@ -198,7 +199,7 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
         for cells in reader:
             if None in cells:
                 raise ValueError("the line has more cells than columns")
-            rows.append({column.name: _parse(column.type, cells[column.name]) for column in COLUMNS})
+            rows.append({c.name: _parse(c.type, cells[c.name]) if c.name in given else None for c in COLUMNS})
             _refuse_impossible(rows[-1])
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise RunFileError(f"{where}, line {reader.line_num}: {error}") from error
@@ -317,6 +318,10 @@ class RunWriter:
     def rows(self) -> list[dict[str, Any]]:
         """Rows of every finished shard, in the order in which shards were added."""
         return [row for shard in self._shards.values() for row in shard["rows"]]
+
+    def rows_of(self, shard: str) -> list[dict[str, Any]]:
+        """Rows of a finished shard; none where it is not finished."""
+        return list(self._shards.get(shard, {"rows": ()})["rows"])
 
     def samples_of(self, shard: str) -> list[dict[str, Any]]:
         """What a finished shard holds beside rows; empty where it is not finished."""

@@ -397,6 +397,28 @@ def build_all(
     return results
 
 
+def packed(built: Artifact) -> dict[str, bytes]:
+    """An artifact's files by name, to be sent to another machine."""
+    return {path.name: path.read_bytes() for path in sorted(built.folder.iterdir()) if path.is_file()}
+
+
+def keep(unit: Unit, files: Mapping[str, bytes]) -> Artifact:
+    """Put an artifact that was built elsewhere into this cache; one that is there already stays.
+
+    Raises:
+        BuildError: it was made from another catalog entry or source than this checkout holds.
+    """
+    record = json.loads(files[RECORD])
+    if (record["catalog"], record["source"]) != (catalog_hash(unit), source_hash(unit)):
+        raise BuildError(f"{unit.name} was built elsewhere from another source; bring the checkouts to one version")
+
+    def write(folder: Path) -> None:
+        for name in (*FILES, RECORD):
+            (folder / name).write_bytes(files[name])
+
+    return _remember(unit, _read(content_folder(f"artifacts/{unit.name}", record["key"], write), unit))
+
+
 def write_bundle(units: Iterable[Unit], folder: Path, files: Mapping[str, Path] | None = None) -> Path:
     """Write artifacts, their manifest and further ``files`` (name to path) into ``folder``; replaces what is there.
 
