@@ -54,12 +54,16 @@ def build(contenders: Iterable[Contender]) -> Built:
 
 
 def say_what_failed(built: Built) -> None:
-    """One message for each unit that was not built."""
+    """One message for each reason that units were not built for: a missing package is one reason for many."""
     from compare.console import messages
 
+    found: dict[str, list[str]] = {}
     for name, result in built.items():
         if not isinstance(result, Artifact):
-            messages().print(f"{name} was not built: {first_line(result)}", style="red")
+            found.setdefault(first_line(result), []).append(name)
+    for reason, names in found.items():
+        one = f"{names[0]} was" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more were"
+        messages().print(f"{one} not built: {reason}", style="red")
 
 
 def first_line(error: Exception) -> str:

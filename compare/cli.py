@@ -201,7 +201,13 @@ def inspect(
     shape: Annotated[
         str, typer.Option("--shape", "-s", help="Problem that decides the build, as MxNxK; one block tile.")
     ] = "",
-    source: Annotated[bool, typer.Option("--source", help="Print the source, emitted C++ for CUTLASS.")] = False,
+    layout: Annotated[
+        str, typer.Option("--layout", help="Layout of A and B that decides the build: rr, rc, cr or cc.")
+    ] = "",
+    source: Annotated[
+        bool, typer.Option("--source", help="Print the source: emitted C++ for CUTLASS, Python for the DSL.")
+    ] = False,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Print the CuTe layouts of a DSL kernel.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
@@ -234,13 +240,22 @@ def inspect(
       gemm-tracks inspect v2_block_tile --sass
       gemm-tracks inspect v2_block_tile v6_transposed_split --mapping --svg lanes.svg
       gemm-tracks inspect v3_double_buffer --races
+      gemm-tracks inspect cute_sgemm --layouts
     """
     from compare.inspecting import run_inspect
 
-    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    wanted = {
+        "source": source,
+        "layouts": layouts,
+        "ptx": ptx,
+        "sass": sass,
+        "loop": loop,
+        "banks": banks,
+        "mapping": mapping,
+    }
     wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
-    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg):
+    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout):
         raise typer.Exit(1)
 
 

@@ -47,7 +47,8 @@ RECORDED_GPU = "nvidia-h200"
 
 PACKAGES = (
     "numpy", "pandas", "cupy-cuda13x", "cupy-cuda12x", "torch", "cuda-bindings", "nvidia-ml-py", "numba",
-    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cublas-cu12",
+    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cutlass-operators", "nvidia-cuda-nvcc", "nvidia-cublas",
+    "nvidia-cublas-cu12",
 )  # fmt: skip
 """Distributions whose versions a run records where they are installed."""
 
