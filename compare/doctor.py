@@ -156,6 +156,9 @@ def _driver(asked: driver.Driver) -> Finding:
     )
     ok = asked.devices[0].compute_capability == (9, 0)
     cure = "kernels here are built for sm_90a, which runs on compute capability 9.0 alone"
+    able = next((d.ordinal for d in asked.devices if d.compute_capability == (9, 0)), None)
+    if able:
+        cure += f"; device {able} is one: gemm-tracks compare --device {able}, or CUDA_VISIBLE_DEVICES={able}"
     return Finding(check="driver and GPU", need=GPU, ok=ok, found=f"CUDA {asked.version}: {gpus}", cure=cure)
 
 

@@ -33,6 +33,8 @@ FORMAT = 1
 """Raised when what a build folder holds changes; older folders are then left alone and rebuilt."""
 
 BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
+ABANDONED_S = 24 * 3600.0
+"""Age in seconds at which an unfinished build counts as killed."""
 RECORD = "artifact.json"
 MANIFEST = "manifest.json"
 COMPILERS = {"cuda": "nvcc", "ptx": "ptxas"}
@@ -77,21 +79,42 @@ def content_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
     The folder's name is built from ``kind`` (a path below the cache, ours) and the hash of ``key``.
     A folder whose files are not what ``make`` left (a torn disk, an editor) is discarded and made again.
+
+    Raises:
+        BuildError: the cache cannot be written, the disk is full for one; what ``make`` raises.
     """
     folder = cache_root() / f"{kind}-{digest(key)[:20]}"
     if _is_whole(folder):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    temporary: Path | None = None
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
         make(temporary)
         sums = {p.name: _sum(p) for p in sorted(temporary.iterdir()) if p.is_file()}
         (temporary / ".complete").write_text(json.dumps(sums), encoding="utf-8")
         temporary.chmod(0o755)
         _put_in_place(temporary, folder)
+    except OSError as error:
+        raise BuildError(
+            f"{folder.name} could not be written to the build cache {cache_root()} ({error.strerror or error}); "
+            "make room there, or set GEMM_TRACKS_CACHE to another folder"
+        ) from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed builds left behind, once no build can be at it any more."""
+    for left in parent.glob(".making-*"):
+        try:
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:  # another process swept it first
+            continue
 
 
 def _put_in_place(temporary: Path, folder: Path) -> None:
@@ -289,7 +312,9 @@ def _compile(unit: Unit, text: str, folder: Path) -> None:
         began = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, cwd=scratch, check=False)
         seconds = time.monotonic() - began
-        log = done.stdout + done.stderr
+        shown = unit.source.name if isinstance(unit.source, Path) else f"{unit.name}.cu"
+        # The copy that is compiled lies in a folder that is gone by the time anybody reads this.
+        log = (done.stdout + done.stderr).replace(str(source), shown).replace(f"{scratch}{os.sep}", "")
         if done.returncode != 0:
             first = next((line for line in log.splitlines() if "error" in line), log.strip()[-400:])
             raise BuildError(f"{unit.name}: nvcc {nvcc.version} refused it: {first}", log)
@@ -401,6 +426,30 @@ def build_all(
     with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
         list(pool.map(one, distinct))
     return results
+
+
+def packed(built: Artifact) -> dict[str, bytes]:
+    """An artifact's files by name, to be sent to another machine."""
+    return {path.name: path.read_bytes() for path in sorted(built.folder.iterdir()) if path.is_file()}
+
+
+def keep(unit: Unit, files: Mapping[str, bytes]) -> Artifact:
+    """Put an artifact that was built elsewhere into this cache; one that is there already stays.
+
+    Raises:
+        BuildError: it was made from another catalog entry or source than this checkout holds.
+    """
+    record = json.loads(files[RECORD])
+    if any(Path(name).name != name for name in files):
+        raise BuildError(f"{unit.name} came with a file outside its folder; nothing of it was kept")
+    if (record["catalog"], record["source"]) != (catalog_hash(unit), source_hash(unit)):
+        raise BuildError(f"{unit.name} was built elsewhere from another source; bring the checkouts to one version")
+
+    def write(folder: Path) -> None:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+
+    return _remember(unit, _read(content_folder(f"artifacts/{unit.name}", record["key"], write), unit))
 
 
 def write_bundle(units: Iterable[Unit], folder: Path, files: Mapping[str, Path] | None = None) -> Path:
