@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare import driver, report, runs
+from compare import dispatch_tables, driver, report, runs
 from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
@@ -110,6 +110,8 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
 
     chosen = request.contenders()
     messages().print(f"{problem}: building and inspecting here; times come from the recorded run")
+    for line in dispatch_tables.remarks(chosen):
+        messages().print(line)
     built = build(chosen)
     here = built_rows(chosen, built)
     folder = runs.latest()
@@ -197,6 +199,9 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
+    provenance |= {"dispatch_tables": dispatch_tables.used(chosen)}
+    for line in dispatch_tables.remarks(chosen):
+        messages().print(line)
     folder = out or (runs.record_folder(provenance) if request.record else default_folder(provenance))
     writer = runs.RunWriter(folder, provenance)
     if writer.finished:
