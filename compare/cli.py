@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from compare.contenders import Contender
     from compare.doctor import Diagnosis
 
+NAME = "gemm-tracks"
+STOPPED = 130
+"""Exit status of a command that was interrupted."""
 app = typer.Typer(
-    name="gemm-tracks",
+    name=NAME,
     help=(
         "How far is a hand-written GEMM kernel from cuBLAS on the same track, and how far is the next track?\n\n"
         "Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 what was asked needs a GPU or tool "
@@ -379,11 +382,45 @@ def diff(
         raise typer.Exit(found.exit_status)
 
 
+@app.command("report")
+def report_(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write one self-contained page; it opens without a network.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the tables as markdown; - is stdout.")
+    ] = None,
+    latex: Annotated[
+        Path | None, typer.Option("--latex", help="Write the tables as LaTeX, with booktabs; - is stdout.")
+    ] = None,
+    inspect_here: Annotated[
+        bool,
+        typer.Option(
+            "--inspect", help="First build and inspect the run's kernels, and keep code.json beside its rows."
+        ),
+    ] = False,
+) -> None:
+    """A recorded run for people: an HTML page, markdown or LaTeX tables; without options, tables here.
+
+    \b
+    Examples:
+      gemm-tracks report latest
+      gemm-tracks report latest --html report.html
+      gemm-tracks report build/run --latex tables.tex
+    """
+    from compare.reporting import run_report
+
+    run_report(run, html=html, markdown=markdown, latex=latex, inspect_here=inspect_here)
+
+
 @app.command()
 def plot(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
-    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
-    form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
+    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes, roofline or accuracy.")] = "tracks",
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="png, svg or pdf; by default what --out ends in, else png.")
+    ] = "",
     out_file: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
@@ -454,28 +491,48 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
     try:
-        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        status = app(args=list(arguments) if arguments is not None else None, prog_name=NAME, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what a closed pipe has to say, it says here and not at exit
     except GemmTracksError as error:
         return fail(str(error), error.exit_status)
     except KeyboardInterrupt:
-        return fail("stopped", 130)
+        return fail("stopped", STOPPED)
     except BrokenPipeError:
-        # The reader of a pipe went away, as `head` does; Python must not complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return quietly_closed()
     except (OSError, MemoryError, UnicodeDecodeError) as error:
         # What was named cannot be read, written or held: the caller's to mend.
         return fail(str(error) or type(error).__name__, 2)
+    except SystemExit as error:
+        # rich ends the process by itself where the reader of a pipe went away.
+        return quietly_closed() if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except Exception as error:
-        if hasattr(error, "exit_code") and hasattr(error, "show"):  # what typer raises for bad usage
-            error.show()
-            return int(error.exit_code)
+        if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # what typer raises for bad usage
+            return fail_usage(error)
         if type(error).__name__ == "Abort":
-            return fail("stopped", 130)
+            return fail("stopped", STOPPED)
         if os.environ.get("GEMM_TRACKS_DEBUG"):
             raise
         return fail(f"{type(error).__name__}: {error} (a fault of ours; GEMM_TRACKS_DEBUG=1 shows where)", 1)
+    if status == STOPPED:  # typer says nothing of an interrupt
+        return fail("stopped", STOPPED)
     return status if isinstance(status, int) else 0
+
+
+def fail_usage(error: Any) -> int:
+    """One line for a command line that cannot be: what is wrong with it, and where its help is."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # no command at all: the help is the answer
+        error.show()
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else NAME
+    return fail(f"{error.format_message().rstrip('.')}; see {path} --help", int(error.exit_code))
+
+
+def quietly_closed() -> int:
+    """The reader of a pipe went away, as ``head`` does: Python must not complain again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def fail(text: str, status: int) -> int:

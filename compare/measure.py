@@ -167,6 +167,8 @@ class Measurement:
     x_cublas: Interval | None = None
     clocks_mhz: tuple[float, ...] = ()
     power_w: float | None = None
+    powers_w: tuple[float, ...] = ()
+    """Sustained only: the power of each window that has one, in the order taken."""
     power_from: str = ""
     temperature_c: float | None = None
     nvml_clock_mhz: float | None = None
@@ -215,6 +217,7 @@ class Measurement:
             "window_us": [round(1e6 * value, 4) for value in self.window_seconds],
             "x_cublas": [round(value, 6) for value in self.ratios],
             "clock_mhz": [round(value, 1) for value in self.clocks_mhz],
+            "window_power_w": [round(value, 1) for value in self.powers_w],
             "power_from": self.power_from,
             "temperature_c": self.temperature_c,
             "nvml_clock_mhz": self.nvml_clock_mhz,
@@ -569,6 +572,7 @@ def _of_steady(
         x_cublas=interval(ratios),
         clocks_mhz=tuple(window.clock_mhz for window in windows if window.clock_mhz is not None),
         power_w=median(powers) if powers else None,
+        powers_w=tuple(powers),
         power_from=windows[0].state.power_from if windows else "",
         temperature_c=max(temperatures, default=None),
         nvml_clock_mhz=median(clocks) if clocks else None,

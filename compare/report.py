@@ -364,6 +364,12 @@ def means_tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
     return result
 
 
+def shown_for(rows: Iterable[Row]) -> Row | None:
+    """The row that stands for several: the fastest of the sustained ones; a burst only where there is none."""
+    rows = list(rows)
+    return fastest(row for row in rows if row["window"] == "sustained") or fastest(rows)
+
+
 GENERATED = ("cutlass", "cute_dsl")
 """Families whose kernels a package generates, so many that the default and the fastest stand for all."""
 
@@ -439,31 +445,57 @@ def cutlass_lines(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
+class Gaps(NamedTuple):
+    """What both gaps are read off; None where a side was not timed."""
+
+    where: Scene
+    ours: Row | None
+    """The fastest hand-written FP32 kernel; a dispatcher only where none of them was timed."""
+    sgemm: Row | None
+    fp16: Row | None
+    ratio: float | None
+    """Time of cuBLAS SGEMM over ours, paired where the run paired them."""
+    factor: float | None
+    """TFLOP/s of cuBLAS FP16 over those of cuBLAS SGEMM."""
+
+
+def gaps(rows: Iterable[Row]) -> Gaps | None:
+    """Both gaps in the scene of the closing lines; None where nothing was timed."""
+    where = scene(rows)
+    if where is None:
+        return None
+    written = where.pick("handwritten", "fp32_simt")
+    ours = fastest([row for row in written if not is_dispatcher(row)] or written)
+    sgemm = fastest(where.pick("cublas", "fp32_simt"))
+    fp16 = fastest(where.pick("cublas", "fp16_tensor"))
+    ratio = factor = None
+    if ours is not None and sgemm is not None:
+        ratio = against_cublas(ours) or sgemm["time_us"] / ours["time_us"]
+    if sgemm is not None and fp16 is not None:
+        factor = fp16["tflops"] / sgemm["tflops"]
+    return Gaps(where, ours, sgemm, fp16, ratio, factor)
+
+
 def closing_lines(rows: Iterable[Row], *, entry_names: bool = True) -> tuple[str, str]:
     """The two gaps in words and numbers: on the same track, and to the next track.
 
     ``entry_names`` adds the name of the kernel that cuBLAS ran.
     """
-    where = scene(rows)
-    if where is None:
+    found = gaps(rows)
+    if found is None:
         return (
             "Same track: nothing was timed, so no gap is stated.",
             "Different track: nothing was timed, so no gap is stated.",
         )
-    return _same_track(where, entry_names), _different_track(where)
+    return _same_track(found, entry_names), _different_track(found)
 
 
-def _same_track(where: Scene, entry_names: bool) -> str:
+def _same_track(found: Gaps, entry_names: bool) -> str:
+    where, ours, theirs, ratio = found.where, found.ours, found.sgemm, found.ratio
     place = f"Same track (FP32 SIMT, {where.shape}, {where.window})"
-    written = where.pick("handwritten", "fp32_simt")
-    ours = fastest([row for row in written if not is_dispatcher(row)] or written)
-    theirs = fastest(where.pick("cublas", "fp32_simt"))
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or ratio is None:
         absent = "hand-written kernel" if ours is None else "cuBLAS SGEMM"
         return f"{place}: no {absent} was timed, so no gap is stated."
-    ratio = against_cublas(ours)
-    if ratio is None:
-        ratio = theirs["time_us"] / ours["time_us"]
     text = f"{place}: the best hand-written kernel, {ours['name']}, reaches {ours['tflops']:.1f} TFLOP/s against "
     text += f"{theirs['tflops']:.1f} for cuBLAS SGEMM"
     text += f" ({theirs['kernel_name'] or theirs['name']})" if entry_names else ""
@@ -476,6 +508,7 @@ def _same_track(where: Scene, entry_names: bool) -> str:
         text += "; no gap beyond the noise."
     else:
         text += f"; the gap is {100 * (1 - ratio):.1f} %." if ratio < 1 else "."
+    written = where.pick("handwritten", "fp32_simt")
     return text + "".join(_by_table(row) for row in written if is_dispatcher(row) and row is not ours)
 
 
@@ -486,9 +519,9 @@ def _by_table(row: Row) -> str:
     return f" {row['name']}, by its table, ran {row['variant']}{text}."
 
 
-def _different_track(where: Scene) -> str:
+def _different_track(found: Gaps) -> str:
+    where, sgemm, fp16, factor = found.where, found.sgemm, found.fp16, found.factor
     place = f"Different track (FP16 Tensor Core, {where.shape}, {where.window})"
-    sgemm, fp16 = fastest(where.pick("cublas", "fp32_simt")), fastest(where.pick("cublas", "fp16_tensor"))
     parts = []
     fp32_peak, fp16_peak = peak_behind(sgemm, "pct_track_peak"), peak_behind(sgemm, "pct_fp16_peak")
     if fp32_peak and fp16_peak:
@@ -496,8 +529,7 @@ def _different_track(where: Scene) -> str:
             f"the FP32 peak is {100 * fp32_peak / fp16_peak:.2f} % of the FP16 peak "
             f"({fp32_peak:.1f} of {fp16_peak:.1f} TFLOP/s), 1 to {fp16_peak / fp32_peak:.1f}"
         )
-    if sgemm is not None and fp16 is not None:
-        factor = fp16["tflops"] / sgemm["tflops"]
+    if sgemm is not None and fp16 is not None and factor is not None:
         parts.append(
             f"cuBLAS SGEMM is {100 / factor:.2f} % of cuBLAS FP16 "
             f"({sgemm['tflops']:.1f} of {fp16['tflops']:.1f} TFLOP/s), 1 to {factor:.1f}"
@@ -670,7 +702,7 @@ def _mark(row: Row) -> str:
 
 def _representatives(rows: Sequence[Row], family: str) -> list[Row]:
     """All rows, or the default and the fastest of a family whose kernels a package generates."""
-    best = fastest(rows)
+    best = shown_for(rows)
     return [row for row in rows if family not in GENERATED or row is best or row["is_default"]]
 
 

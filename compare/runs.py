@@ -13,14 +13,17 @@ import gzip
 import importlib.metadata
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare.rows import COLUMNS, NAMES
+from kernel.contract import FAMILIES, TRACKS
 from kernel.errors import RunFileError
 
 if TYPE_CHECKING:
@@ -116,7 +119,12 @@ def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
     """A recorded run as a DataFrame: columns, types and units as in :data:`compare.rows.COLUMNS`.
 
     Integers and booleans use pandas' nullable types, so that what was not measured stays empty.
-    ``frame.attrs["run"]`` is the provenance.
+    ``frame.attrs["run"]`` is the provenance, ``frame.attrs["columns"]`` says what each column means, with its unit.
+
+    Example::
+
+        frame = compare.load_run("latest")
+        fast = frame[frame.window == "sustained"].nlargest(5, "tflops")[["name", "m", "tflops", "x_cublas"]]
 
     Raises:
         RunFileError: there is no such run, or it cannot be read.
@@ -128,6 +136,7 @@ def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
     series = {c.name: pandas.Series([row[c.name] for row in rows], dtype=kinds[c.type]) for c in COLUMNS}
     frame: pandas.DataFrame = pandas.DataFrame(series)
     frame.attrs["run"] = provenance
+    frame.attrs["columns"] = {column.name: column.meaning for column in COLUMNS}
     return frame
 
 
@@ -146,9 +155,35 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
     for number, cells in enumerate(reader, start=2):
         try:
             rows.append({column.name: _parse(column.type, cells[column.name]) for column in COLUMNS})
+            _refuse_unknown(rows[-1])
         except (KeyError, TypeError, ValueError) as error:
             raise RunFileError(f"{where}, line {number}: {error}") from error
     return rows
+
+
+def _refuse_unknown(row: Mapping[str, Any]) -> None:
+    for name, known in (("family", FAMILIES), ("track", TRACKS)):
+        if row[name] not in known:
+            raise ValueError(f"{name} {row[name]!r} is none of {', '.join(known)}")
+    for name in ("name", "m", "n", "k"):
+        if row[name] is None:
+            raise ValueError(f"{name} is empty")
+
+
+def read_samples(run: str | Path) -> list[dict[str, Any]]:
+    """Every set of samples of a run, as :meth:`compare.measure.Measurement.samples` wrote it.
+
+    Raises:
+        RunFileError: there is no such run, or its samples cannot be read.
+    """
+    path = locate(run) / SAMPLES_FILE
+    try:
+        found = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise RunFileError(f"{path}: samples cannot be read: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RunFileError(f"{path}: a list of samples is needed")
+    return found
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -172,7 +207,12 @@ def _parse(kind: str, cell: str | None) -> Any:
         if cell not in ("true", "false"):
             raise ValueError(f"{cell!r} is neither true nor false")
         return cell == "true"
-    return int(cell) if kind == "int" else float(cell)
+    if kind == "int":
+        return int(cell)
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError(f"{cell!r} is not finite; what was not measured stays empty")
+    return value
 
 
 def _format(kind: str, value: Any) -> str:

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "cutlass_ref": {"kernel", "cutlass_ref"},
     "compare": {"kernel", "handwritten", "cutlass_ref", "compare"},
 }
-HEAVY = ("cupy", "torch", "pandas", "numba", "numpy", "cutlass_cppgen", "cutlass", "pynvml", "matplotlib")
+HEAVY = ("cupy", "torch", "pandas", "numba", "numpy", "cutlass_cppgen", "cutlass", "pynvml", "matplotlib", "jinja2")
 HEAVY += ("cuda.bindings.driver", "cuda.bindings.runtime")
 ONLY_EMITTER = ROOT / "cutlass_ref" / "emit.py"
 

@@ -76,7 +76,9 @@ def test_a_group_in_both_windows():
         assert v1.stopped_because
     assert by(found, "sustained")["v1"].power_w == 400.0
     assert by(found, "burst")["v1"].power_w is None, "too short a window for a power"
-    assert len(by(found, "sustained")["v1"].window_seconds) == 3
+    steady = by(found, "sustained")["v1"]
+    assert len(steady.window_seconds) == 3
+    assert steady.samples()["window_power_w"] == [400.0, 400.0, 400.0]
     assert by(found)["v1"].kernel_names == ("v1_kernel",)
 
 

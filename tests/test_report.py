@@ -263,3 +263,29 @@ def test_dispatchers_are_known_by_the_end_of_their_names():
 
     for one in every_contender():
         assert one.is_dispatcher == one.name.endswith(report.DISPATCHER_SUFFIX)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_numbers_are_whole_at_any_width_and_what_had_to_go_is_named(width):
+    import io
+
+    rows = [{**row, "registers": 255, "tile": "128x256x16", "sm_clock_mhz": 1980.0} for row in full_run()]
+    stream = io.StringIO()
+    console = Console(width=width, file=stream)
+    for table in report.tables(rows, width):
+        console.print(table)
+    lines = stream.getvalue().splitlines()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in stream.getvalue()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    for number in ("0.980 [0.978, 0.982]", "49.00", "600.00"):
+        assert any(number in line for line in lines), number
+    if width < 120:
+        assert any("left out for want of width: " in line for line in lines)
+
+
+def test_tables_for_latex_escape_what_latex_reads():
+    name = r"v9_a&b%c$d#e{f}~^\g"
+    text = report.latex([*full_run(), timed(name, "handwritten", "fp32_simt", 40.0)], {"gpu": {"name": "50 % GPU_1"}})
+    assert r"\texttt{v9\_a\&b\%c\$d\#e\{f\}\textasciitilde{}\textasciicircum{}\textbackslash{}g}" in text
+    assert r"50 \% GPU\_1" in text
+    assert report.latex([], {}) == f"% {report.NOTHING_TIMED}"

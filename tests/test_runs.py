@@ -40,6 +40,8 @@ def test_rows_survive_the_round_trip_with_their_types():
         *full_run(),
         row(
             name='odd, "quoted"',
+            family="handwritten",
+            track="fp32_simt",
             m=1,
             n=2,
             k=0,
