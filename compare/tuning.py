@@ -85,7 +85,7 @@ def run_tune(
             raise MissingToolError(f"none of the candidates can run here: {found[0].needs() or baseline.needs()}")
         tuner = tuner_for(name, usable, baseline, site, built)
         journal = Journal(cache_root() / "tune" / f"{gpu.slug}.{name}.jsonl", sources(tuner, built))
-        outcome = tune_track(tuner, wanted[name], journal, head(tuner, built), deadline)
+        outcome = tune_track(tuner, wanted[name], journal, head(tuner, built), share_of(deadline, name, wanted))
         outcomes.append(outcome)
         if not outcome.table.entries:
             messages().print(f"{name}: no shape was reached within {seconds:g} s, so no table was written")
@@ -100,6 +100,18 @@ def run_tune(
         print_json([as_record(outcome, path) for outcome, path in zip(outcomes, paths, strict=False)])
     elif paths:
         messages().print(f"the dispatchers use it with {VARIABLE}={os.path.relpath(paths[0].parent)}")
+
+
+def share_of(deadline: float | None, track: str, wanted: Mapping[str, Sequence[Target]]) -> float | None:
+    """When a track has to end so that those after it get their part of the time, by what they are estimated to take."""
+    from compare.tuner import estimate_s
+
+    if deadline is None:
+        return None
+    names = list(wanted)
+    costs = [sum(map(estimate_s, wanted[name])) for name in names[names.index(track) :]]
+    now = time.monotonic()
+    return now + (deadline - now) * costs[0] / sum(costs)
 
 
 def candidates(
