@@ -417,7 +417,7 @@ TABLE_COLUMNS = (
     TableColumn("error", "number", False, "largest |C − reference| / (|A| |B|)"),
     TableColumn("MHz", "number", False, "SM clock while samples were taken"),
     TableColumn("W", "number", False, "board power; sustained only"),
-    TableColumn("registers", "number", False, "a thread"),
+    TableColumn("regs", "number", False, "registers a thread"),
 )
 
 
