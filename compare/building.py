@@ -39,7 +39,7 @@ def units_of(contenders: Iterable[Contender]) -> tuple[Unit, ...]:
 
 def build(contenders: Iterable[Contender]) -> Built:
     """Build them all, showing progress. What is there already costs a look-up; a failure is a value and a message."""
-    from compare.console import messages, progress
+    from compare.console import progress
     from kernel.build import BuildEvent, build_all
 
     units = units_of(contenders)
@@ -49,10 +49,21 @@ def build(contenders: Iterable[Contender]) -> Built:
             advance(event.done, event.unit)
 
         built = build_all(units, progress=show)
+    say_what_failed(built)
+    return built
+
+
+def say_what_failed(built: Built) -> None:
+    """One message for each reason that units were not built for: a missing package is one reason for many."""
+    from compare.console import messages
+
+    found: dict[str, list[str]] = {}
     for name, result in built.items():
         if not isinstance(result, Artifact):
-            messages().print(f"{name} was not built: {first_line(result)}", style="red")
-    return built
+            found.setdefault(first_line(result), []).append(name)
+    for reason, names in found.items():
+        one = f"{names[0]} was" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more were"
+        messages().print(f"{one} not built: {reason}", style="red")
 
 
 def first_line(error: Exception) -> str:

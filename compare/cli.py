@@ -46,6 +46,16 @@ Kernels = Annotated[
 Shapes = Annotated[
     str, typer.Option("--shapes", "-s", help="A set's name, or MxNxK,... such as 4096x4096x4096,35x79x19.")
 ]
+Gpus = Annotated[
+    str,
+    typer.Option("--gpus", help="Spread it over GPUs of this machine: all, or 0,1. Needs gemm-tracks[cluster]."),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Spread it over a Dask cluster that runs, such as tcp://host:8786."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -143,6 +153,11 @@ def compare_(
     record: Annotated[
         bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
     ] = False,
+    gpus: Gpus = "",
+    scheduler: Scheduler = "",
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="With --scheduler: check on the workers' CPUs and time nothing.")
+    ] = False,
     device: Annotated[
         int | None, typer.Option("--device", "-d", min=0, help="Which of the visible GPUs, from 0; else the first.")
     ] = None,
@@ -158,10 +173,21 @@ def compare_(
     Examples:
       gemm-tracks compare
       gemm-tracks compare --kernels 'v*,cublas_sgemm' --shapes 1024,4096 --out build/run
+      gemm-tracks compare --record --gpus all
     """
     from compare.job import run_compare
 
-    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json, device=device)
+    failed = run_compare(
+        kernels,
+        shapes,
+        out_folder,
+        record=record,
+        as_json=as_json,
+        device=device,
+        gpus=gpus,
+        scheduler=scheduler,
+        cpu=cpu,
+    )
     if failed:
         raise typer.Exit(1)
 
@@ -175,7 +201,13 @@ def inspect(
     shape: Annotated[
         str, typer.Option("--shape", "-s", help="Problem that decides the build, as MxNxK; one block tile.")
     ] = "",
-    source: Annotated[bool, typer.Option("--source", help="Print the source, emitted C++ for CUTLASS.")] = False,
+    layout: Annotated[
+        str, typer.Option("--layout", help="Layout of A and B that decides the build: rr, rc, cr or cc.")
+    ] = "",
+    source: Annotated[
+        bool, typer.Option("--source", help="Print the source: emitted C++ for CUTLASS, Python for the DSL.")
+    ] = False,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Print the CuTe layouts of a DSL kernel.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
@@ -208,13 +240,22 @@ def inspect(
       gemm-tracks inspect v2_block_tile --sass
       gemm-tracks inspect v2_block_tile v6_transposed_split --mapping --svg lanes.svg
       gemm-tracks inspect v3_double_buffer --races
+      gemm-tracks inspect cute_sgemm --layouts
     """
     from compare.inspecting import run_inspect
 
-    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    wanted = {
+        "source": source,
+        "layouts": layouts,
+        "ptx": ptx,
+        "sass": sass,
+        "loop": loop,
+        "banks": banks,
+        "mapping": mapping,
+    }
     wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
-    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg):
+    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout):
         raise typer.Exit(1)
 
 
@@ -412,6 +453,27 @@ def report_(
     from compare.reporting import run_report
 
     run_report(run, html=html, markdown=markdown, latex=latex, inspect_here=inspect_here)
+
+
+@app.command()
+def merge(
+    given: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Folders of runs, or names below results/.")],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the report into this file, as markdown.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Runs made on different GPUs or machines in one report, with a column for each GPU.
+
+    Equal cards get their spread; different models stand side by side, and nothing is averaged.
+
+    \b
+    Example:
+      gemm-tracks merge latest build/run --out build/merged.md
+    """
+    from compare.merging import run_merge
+
+    run_merge(given, out_file, as_json=as_json)
 
 
 @app.command()

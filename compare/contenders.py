@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
-from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile
+from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile, unaligned
 from kernel.errors import CatalogError
 from kernel.plan import SCALE_VARIANT, plan
 
@@ -111,7 +111,7 @@ class Contender(ABC):
             return f"data types (in, accumulator, out) are {', '.join(given)}; {self.name} takes {', '.join(needed)}"
         if problem.layout not in self.layouts:
             return f"layout is {problem.layout} (A, B); {self.name} takes {', '.join(self.layouts)}"
-        return None
+        return unaligned(problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +154,23 @@ class KernelContender(Contender):
                 missing.append("nvcc")
             if self.family == "cutlass" and not is_installed("cutlass_cppgen"):
                 missing.append("nvidia-cutlass")
-            if self.family == "cute_dsl" and not is_installed("cutlass"):
-                missing.append("nvidia-cutlass-dsl")
+            if self.family == "cute_dsl":
+                missing += _missing_for(self.kernel)
         return ", ".join(missing)
 
     def prepare(self, problem: Problem, pointers: Pointers, stream: int) -> Prepared:
         from kernel import launch
 
         return launch.prepare(self.kernel, problem, pointers)
+
+
+def _missing_for(kernel: Kernel) -> list[str]:
+    """Packages that a DSL kernel is compiled with and that are not installed."""
+    from cutlass_ref.cute.catalog import CuteKernel
+    from cutlass_ref.cute.emit import missing
+
+    assert isinstance(kernel, CuteKernel)
+    return list(dict.fromkeys(name for program in kernel.programs()[:1] for name in missing(program)))
 
 
 def settled_variant(problem: Problem) -> str:
@@ -194,10 +203,11 @@ def every_contender() -> tuple[Contender, ...]:
     """
     from compare.libraries import LIBRARIES
     from cutlass_ref import catalog as cutlass_catalog
+    from cutlass_ref.cute import catalog as cute_catalog
     from handwritten import catalog as handwritten_catalog
 
     ours: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *handwritten_catalog.DISPATCHERS)
-    kernels: tuple[Kernel, ...] = (*ours, *cutlass_catalog.KERNELS)
+    kernels: tuple[Kernel, ...] = (*ours, *cutlass_catalog.KERNELS, *cute_catalog.KERNELS)
     found: list[Contender] = [*map(KernelContender.of, kernels), *LIBRARIES]
     found.sort(key=lambda contender: FAMILIES.index(contender.family))
     names = [contender.name for contender in found]

@@ -168,19 +168,27 @@ def fields(track: str) -> tuple[Field, ...]:
     )
 
 
+CARD_FIELD = Field(
+    Head("GPU", right=True), lambda row: f"{_count(row['gpu_index'])} ({str(row['gpu_uuid_hash'] or '')[:6]})"
+)
+"""Which card a row's group was on, where a run has several."""
+
+
 def tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
     """One table per shape and track, so that no table mixes data types. Contenders that did not run are rows too.
 
     ``width``, in columns of text, is what they have to fit in; None for as much as they need.
     """
     chosen = headline(rows)
+    cards = {row["gpu_uuid_hash"] for row in chosen if row["gpu_uuid_hash"]}
     result = []
     for shape in shapes_in(chosen):
         for track, title in TRACK_TITLES.items():
             inside = [row for row in chosen if shape_of(row) == shape and row["track"] == track]
             if not inside:
                 continue
-            used = [f for f in fields(track) if f.head.folds or any(f.cell(row) for row in inside)]
+            known = fields(track) if len(cards) < 2 else (*fields(track), CARD_FIELD)
+            used = [f for f in known if f.head.folds or any(f.cell(row) for row in inside)]
             lines = [
                 ([f.cell(row) for f in used], "" if is_timed(row) else "red" if row["ok"] is False else "dim")
                 for row in inside
@@ -198,11 +206,15 @@ def notes(rows: Sequence[Row]) -> list[str]:
         lines.append(f"{UNSTABLE_MARK} unstable: rounds disagreed by more than the method allows")
     if any(row["is_default"] and row["family"] in ("cutlass", "cute_dsl") for row in rows):
         lines.append("* what the package picks by default")
-    reasons: dict[str, list[str]] = {}
+    again = dict.fromkeys(str(row["retried_because"]) for row in rows if row["retried_because"])
+    lines += [f"begun elsewhere first: {reason}" for reason in again]
+    reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["skipped_because"] and row["ok"] is not False:
-            reasons.setdefault(str(row["skipped_because"]).removeprefix(f"{row['name']}: "), []).append(row["name"])
-    lines += [f"not run, {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+            what = "not run" if row["ok"] is None else "right, not timed"
+            reason = str(row["skipped_because"]).removeprefix(f"{row['name']}: ")
+            reasons.setdefault((what, reason), []).append(row["name"])
+    lines += [f"{what}, {', '.join(names)}: {reason}" for (what, reason), names in reasons.items()]
     for row in rows:
         if row["ok"] is False:
             lines.append(f"FAILED and therefore not timed, {row['name']}: {row['skipped_because'] or 'wrong result'}")
@@ -533,6 +545,7 @@ def _different_track(found: Gaps) -> str:
         parts.append(
             f"cuBLAS SGEMM is {100 / factor:.2f} % of cuBLAS FP16 "
             f"({sgemm['tflops']:.1f} of {fp16['tflops']:.1f} TFLOP/s), 1 to {factor:.1f}"
+            f"{', on two cards of one model' if sgemm['gpu_uuid_hash'] != fp16['gpu_uuid_hash'] else ''}"
         )
     if not parts:
         return f"{place}: cuBLAS was not timed on both tracks and no peak is known, so no gap is stated."
@@ -549,7 +562,8 @@ def peak_behind(row: Row | None, column: str) -> float | None:
 def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     """Where rows come from, in one line: GPU, date, revision; plainly marked where they were recorded earlier."""
     gpu = run.get("gpu") or {}
-    text = f"{gpu.get('name', 'unknown GPU')} ({gpu.get('sm_count', '?')} SMs), {str(run.get('date', ''))[:10]}"
+    sms = f" ({gpu['sm_count']} SMs)" if gpu.get("sm_count") else ""
+    text = f"{gpu.get('name', 'unknown GPU')}{sms}, {str(run.get('date', ''))[:10]}"
     text += f", revision {run.get('revision', 'unknown')}"
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 

@@ -28,6 +28,9 @@ ASSUMED_MULTIPROCESSORS = 132
 """SMs of an H100 SXM or H200: what persistent grids are laid out for where no GPU can be asked."""
 MAX_EXTENT = 2**31 - 512
 """The templates round extents up to the tile in 32-bit integers."""
+MAX_K_SM80 = 2**30
+"""The largest k for which the host code of the sm80 generation (SIMT kernels are of it) lays out a grid: beyond it,
+its round-up wraps and the grid's z extent becomes -1."""
 CLEAR_SOURCE = Path(__file__).with_name("clear_flags.cu")
 CLEAR_ENTRY = "cutlass_clear_flags"
 CLEAR_THREADS = 128
@@ -84,6 +87,8 @@ class CutlassKernel(Kernel):
             extent = getattr(problem, name)
             if extent > MAX_EXTENT:
                 return f"{name} = {extent}; CUTLASS rounds extents up in 32 bits, at most {MAX_EXTENT} is possible"
+        if self.recipe.arch == 80 and problem.k > MAX_K_SM80:
+            return f"k = {problem.k}; CUTLASS 2 counts slices of k in 32 bits, at most {MAX_K_SM80} is possible"
         if self.recipe.opclass == "simt":
             return None
         operands = (

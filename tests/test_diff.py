@@ -16,7 +16,7 @@ from compare.rows import row
 from compare.statistics import StoppingRule, median
 from compare.windows import BurstSettings, SustainedSettings
 from kernel.contract import Problem
-from kernel.errors import RunFileError
+from kernel.errors import RunFileError, UsageError
 from tests.simulated_bench import SimulatedBench, SimulatedContender, SimulatedOperands
 
 SETTINGS = Settings(
@@ -216,3 +216,21 @@ def test_thresholds_count():
     assert verdicts(diff_rows(rows, samples, *later, 0.05))["v2_block_tile"] == "same"
     assert dataclasses.asdict(diff_rows(rows, samples, *later, 0.02).changes[0])["ratio"]
     assert median([1.0, 2.0, 4.0]) == 2.0
+
+
+def test_nothing_in_common_is_no_clean_bill(tmp_path):
+    rows, samples = recorded(1)
+    before = write(tmp_path / "a", rows, samples)
+    after = write(tmp_path / "b", [one | {"m": 2048} for one in rows], [one | {"m": 2048} for one in samples])
+    with pytest.raises(UsageError, match=r"no timed row in common \(6 and 6 rows"):
+        diff_runs(before, after)
+    for threshold in (-0.1, 1.0, float("nan")):
+        with pytest.raises(UsageError, match="threshold"):
+            diff_runs(before, before, threshold)
+
+
+def test_samples_that_unpack_to_far_too_much_are_refused(tmp_path, monkeypatch):
+    folder = write(tmp_path / "a", *recorded(1))
+    monkeypatch.setattr("compare.runs.MOST_SAMPLES_BYTES", 100)
+    with pytest.raises(RunFileError, match="more than 100 bytes"):
+        diff_runs(folder, folder)
