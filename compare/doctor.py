@@ -213,6 +213,8 @@ def _one_cuda_major() -> Finding:
     majors: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
+        if name.startswith("nvidia-cutlass-dsl"):
+            continue  # its -libs-cu12 is the DSL's own runtime, which no kernel here is launched with
         for major in ("11", "12", "13"):
             if name.startswith(("nvidia-cu", "cupy-")) and name.endswith((f"-cu{major}", f"-cuda{major}x")):
                 majors.setdefault(major, name)
@@ -222,7 +224,12 @@ def _one_cuda_major() -> Finding:
 
 
 def _dsl() -> Finding:
-    return _package("nvidia-cutlass-dsl", EXTRA, "pip install 'gemm-tracks[cute]' (CuTe DSL kernels only)")
+    """The DSL (import name cutlass) and NVIDIA's kernels written in it; nvidia-cutlass is neither."""
+    found = {name: _version(name) for name in ("nvidia-cutlass-dsl", "nvidia-cutlass-operators")}
+    text = ", ".join(f"{name} {version}" if version else f"{name} not installed" for name, version in found.items())
+    cure = "pip install 'gemm-tracks[cute]' (CuTe DSL kernels only), or carry a bundle (GEMM_TRACKS_BUNDLE)"
+    ready = all(found.values()) or bool(os.environ.get("GEMM_TRACKS_BUNDLE"))
+    return Finding(check="CuTe DSL", need=EXTRA, ok=ready, found=text, cure=cure)
 
 
 def visible_devices() -> str:

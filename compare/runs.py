@@ -18,11 +18,12 @@ import os
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare.rows import COLUMNS, NAMES
+from compare.rows import ADDED, COLUMNS, NAMES
 from kernel.contract import FAMILIES, INT32_MAX, LAYOUTS, TRACKS
 from kernel.errors import RunFileError
 
@@ -35,6 +36,8 @@ FORMAT = 1
 RUN_FILE = "run.json"
 ROWS_FILE = "rows.csv"
 SAMPLES_FILE = "samples.json.gz"
+MOST_SAMPLES_BYTES = 2**28
+"""What samples may unpack to; the largest recorded run has a hundredth of it."""
 JOURNAL_FILE = "journal.jsonl"
 REVISION_FILE = "REVISION"
 """In a bundle: the revision of the checkout that it was written from."""
@@ -44,7 +47,8 @@ RECORDED_GPU = "nvidia-h200"
 
 PACKAGES = (
     "numpy", "pandas", "cupy-cuda13x", "cupy-cuda12x", "torch", "cuda-bindings", "nvidia-ml-py", "numba",
-    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cublas-cu12",
+    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cutlass-operators", "nvidia-cuda-nvcc", "nvidia-cublas",
+    "nvidia-cublas-cu12",
 )  # fmt: skip
 """Distributions whose versions a run records where they are installed."""
 
@@ -155,7 +159,12 @@ def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
     """A recorded run as a DataFrame: columns, types and units as in :data:`compare.rows.COLUMNS`.
 
     Integers and booleans use pandas' nullable types, so that what was not measured stays empty.
-    ``frame.attrs["run"]`` is the provenance.
+    ``frame.attrs["run"]`` is the provenance, ``frame.attrs["columns"]`` says what each column means, with its unit.
+
+    Example::
+
+        frame = compare.load_run("latest")
+        fast = frame[frame.window == "sustained"].nlargest(5, "tflops")[["name", "m", "tflops", "x_cublas"]]
 
     Raises:
         RunFileError: there is no such run, or it cannot be read.
@@ -167,6 +176,7 @@ def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
     series = {c.name: pandas.Series([row[c.name] for row in rows], dtype=kinds[c.type]) for c in COLUMNS}
     frame: pandas.DataFrame = pandas.DataFrame(series)
     frame.attrs["run"] = provenance
+    frame.attrs["columns"] = {column.name: column.meaning for column in COLUMNS}
     return frame
 
 
@@ -181,7 +191,8 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
         given = tuple(reader.fieldnames or ())
     except csv.Error as error:
         raise RunFileError(f"{where}: {error}") from None
-    missing, unknown = [n for n in NAMES if n not in given], [n for n in given if n not in NAMES]
+    missing = [name for name in NAMES if name not in given and name not in ADDED]
+    unknown = [name for name in given if name not in NAMES]
     if missing or unknown:
         raise RunFileError(f"{where}: columns missing: {missing or 'none'}; unknown: {unknown or 'none'}")
     rows: list[dict[str, Any]] = []
@@ -189,7 +200,7 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
         for cells in reader:
             if None in cells:
                 raise ValueError("the line has more cells than columns")
-            rows.append({column.name: _parse(column.type, cells[column.name]) for column in COLUMNS})
+            rows.append({c.name: _parse(c.type, cells[c.name]) if c.name in given else None for c in COLUMNS})
             _refuse_impossible(rows[-1])
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise RunFileError(f"{where}, line {reader.line_num}: {error}") from error
@@ -209,6 +220,26 @@ def _refuse_impossible(values: Mapping[str, Any]) -> None:
     for column in ("time_us", "tflops", "x_cublas", "x_cublas_sgemm", "sm_clock_mhz"):
         if values[column] is not None and not 0.0 < values[column] < math.inf:
             raise ValueError(f"{column} is {values[column]}; a positive number is needed")
+
+
+def read_samples(run: str | Path) -> list[dict[str, Any]]:
+    """Every set of samples of a run, as :meth:`compare.measure.Measurement.samples` wrote it.
+
+    Raises:
+        RunFileError: there is no such run, or its samples cannot be read.
+    """
+    path = locate(run) / SAMPLES_FILE
+    try:
+        with gzip.open(path) as stream:
+            text = stream.read(MOST_SAMPLES_BYTES + 1)
+        if len(text) > MOST_SAMPLES_BYTES:
+            raise ValueError(f"more than {MOST_SAMPLES_BYTES} bytes")
+        found = json.loads(text)
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error) as error:
+        raise RunFileError(f"{path}: samples cannot be read: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RunFileError(f"{path}: a list of samples is needed")
+    return found
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -234,7 +265,12 @@ def _parse(kind: str, cell: str | None) -> Any:
         if cell not in ("true", "false"):
             raise ValueError(f"{cell!r} is neither true nor false")
         return cell == "true"
-    return int(cell) if kind == "int" else float(cell)
+    if kind == "int":
+        return int(cell)
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError(f"{cell!r} is not finite; what was not measured stays empty")
+    return value
 
 
 def _format(kind: str, value: Any) -> str:
@@ -283,6 +319,10 @@ class RunWriter:
     def rows(self) -> list[dict[str, Any]]:
         """Rows of every finished shard, in the order in which shards were added."""
         return [row for shard in self._shards.values() for row in shard["rows"]]
+
+    def rows_of(self, shard: str) -> list[dict[str, Any]]:
+        """Rows of a finished shard; none where it is not finished."""
+        return list(self._shards.get(shard, {"rows": ()})["rows"])
 
     def samples_of(self, shard: str) -> list[dict[str, Any]]:
         """What a finished shard holds beside rows; empty where it is not finished."""

@@ -12,7 +12,7 @@ import math
 import numbers
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -234,6 +234,11 @@ class Unit:
     catalog: str = ""
     allow_spills: bool = False
     """True only where the catalog entry says so, with its reason beside it."""
+    language: str = "cuda"
+    """``cuda``: the text is for nvcc. ``ptx``: another compiler, named by ``headers``, made PTX of a program; ptxas is
+    all that is left to run."""
+    attachments: Callable[[], Mapping[str, str]] | None = field(default=None, compare=False)
+    """Texts kept beside the artifact by file name, such as the program behind a PTX text; called when it is built."""
 
     def text(self) -> str:
         """The source text, UTF-8.
@@ -368,7 +373,14 @@ class Artifact:
 
     @property
     def source(self) -> Path:
-        return self.folder / "kernel.cu"
+        """What a person wrote: CUDA C++, or the Python program that the PTX comes from."""
+        program = self.folder / "kernel.py"
+        return program if program.is_file() else self.folder / "kernel.cu"
+
+    @property
+    def layouts(self) -> Path:
+        """The CuTe layouts of a DSL kernel, one a line; absent for other kernels."""
+        return self.folder / "layouts.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
