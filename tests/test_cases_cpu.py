@@ -23,7 +23,9 @@ OURS = [c for c in every_contender() if c.family == "handwritten"]
 SIMT = [c for c in OURS if c.track == "fp32_simt"]
 HALF = [c for c in OURS if c.track == "fp16_tensor"]
 EMITTED = [
-    pytest.param(c, marks=[pytest.mark.cppgen, pytest.mark.slow], id=c.name)
+    pytest.param(
+        c, marks=[pytest.mark.cppgen if c.family == "cutlass" else pytest.mark.cute, pytest.mark.slow], id=c.name
+    )
     for c in every_contender()
     if c.family in ("cutlass", "cute_dsl") and c.in_default_set
 ]
