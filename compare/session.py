@@ -114,7 +114,7 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
-        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {}),
+        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {"GEMM_TRACKS_LINES": str(out / "lines.json")}),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
         "evidence": Step("evidence", (python, "-m", "compare.evidence"), 0.6, keep),
