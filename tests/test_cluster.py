@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from compare import cluster, cluster_compare, runs
+from compare import cluster, cluster_compare, driver, runs
 from compare.cli import main
 from compare.cluster import Work, chosen_devices, open_cluster, run_groups
-from compare.driver import Device
+from compare.driver import Device, Driver
 from compare.rows import KEY
 from kernel.errors import ClusterError, MissingToolError, NoDeviceError, UsageError
 
@@ -197,18 +199,71 @@ def test_a_stopped_run_leaves_the_workers_idle_and_goes_on_by_the_same_command(h
         original(writer, shard, rows, samples)
         added.append(shard)
         if len(added) == 2:
-            raise KeyboardInterrupt
+            threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()  # Ctrl-C
 
     monkeypatch.setattr(runs.RunWriter, "add", stopping)
+    monkeypatch.setattr(cluster_compare, "check_here", cluster_payloads.check_slowly)
     assert main(command(hands, tmp_path / "run")) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
     assert runs.read_run(tmp_path / "run")[0]["complete"] is False
+    assert 2 <= len(added) < 4
+    assert idle_within(hands, 5.0)
     assert main(command(hands, tmp_path / "run")) == 0
     assert "going on with" in capsys.readouterr().err
     assert len(added) == len(set(added)) == 4
     run, rows = runs.read_run(tmp_path / "run")
     assert run["complete"] is True
     assert [row["m"] for row in rows] == [m for m in (17, 33, 24, 16) for _ in range(3)]
+
+
+def idle_within(hands, seconds):
+    """Whether no worker executes anything any more, at the latest after so long."""
+    from distributed import Client
+
+    def executing(dask_worker):
+        return len(dask_worker.state.executing)
+
+    with Client(hands.address) as client:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not any(client.run(executing).values()):
+                return True
+            time.sleep(0.1)
+    return False
+
+
+H200S = tuple(
+    Device(ordinal=i, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1, index=i)
+    for i in range(4)
+)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machines_gpus_shows_each_worker_one_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_REVISION", "0123456789")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    monkeypatch.setattr(driver, "query", lambda: Driver(version="13.0", devices=H200S, problem=""))
+    monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_by_environment)
+    monkeypatch.setattr(cluster, "TICK_S", 0.1)
+    log = tmp_path / "log"
+    log.touch()
+    work = [Work(name=f"u{i}", payload=(str(log), 0.8, "")) for i in range(4)]
+    done, texts = [], []
+    with open_cluster(gpus="3,1") as local:
+        assert [one.device.index for one in local.seated()] == [5, 7]
+        assert len(local.members) == 3
+        processes = list(local.client.run(os.getpid).values())
+        assert not run_groups(
+            local, work, cluster_payloads.logged, on_done=done.append,
+            advance=lambda fraction, text: texts.append(text),
+        )  # fmt: skip
+    assert {one.place[:5] for one in done} == {"GPU 5", "GPU 7"}
+    assert any("GPU 5" in text and "GPU 7" in text and "working" in text for text in texts)
+    assert sorted(one.name for one in done) == [f"u{i}" for i in range(4)]
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < deadline, "a worker outlived its cluster"
+        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -293,21 +348,15 @@ def test_workers_without_a_gpu_and_a_scheduler_without_workers_are_named(hands, 
         pass
 
 
-DEVICES = tuple(
-    Device(ordinal=i, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1)
-    for i in range(4)
-)
-
-
 def test_gpus_are_named_by_ordinal():
-    assert chosen_devices("all", DEVICES) == DEVICES
-    assert chosen_devices("2, 0", DEVICES) == (DEVICES[2], DEVICES[0])
+    assert chosen_devices("all", H200S) == H200S
+    assert chosen_devices("2, 0", H200S) == (H200S[2], H200S[0])
 
 
 @pytest.mark.parametrize("text", ["", "x", "0,0", "-1", "4", "0,,1"])
 def test_gpus_that_are_not_there_are_bad_usage(text):
     with pytest.raises(UsageError, match="--gpus"):
-        chosen_devices(text, DEVICES)
+        chosen_devices(text, H200S)
 
 
 @pytest.mark.parametrize(

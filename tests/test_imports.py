@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "compare": {"kernel", "handwritten", "cutlass_ref", "compare"},
 }
 HEAVY = ("cupy", "torch", "pandas", "numba", "numpy", "cutlass_cppgen", "cutlass", "pynvml", "matplotlib")
-HEAVY += ("cuda.bindings.driver", "cuda.bindings.runtime")
+HEAVY += ("cuda.bindings.driver", "cuda.bindings.runtime", "dask", "distributed")
 ONLY_EMITTER = ROOT / "cutlass_ref" / "emit.py"
 
 
