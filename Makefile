@@ -5,11 +5,12 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.gemm-tracks
 K ?= v6_transposed_split
 SHAPE ?= 1024x1024x1024
+RUN ?= latest
 ARGS ?=
 CUDA_SOURCES = find kernel handwritten cutlass_ref compare tests -name '*.cu' -o -name '*.cuh'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare test test-slow lint bundle gpu-session readme sass ncu sanitize clean
+.PHONY: help setup compare test test-slow test-cluster lint bundle gpu-session readme report sass ncu sanitize clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +30,9 @@ test: $(STAMP)  ## the tests that are quick and need no GPU
 test-slow: $(STAMP)  ## the rest of the tests that need no GPU
 	$(PY) -m pytest -m "slow and not gpu" $(ARGS)
 
+test-cluster: $(STAMP)  ## on GPUs: a cluster of one, and where there are two, two against one
+	$(PY) -m pytest -m gpu -rs tests/test_cluster_gpu.py $(ARGS)
+
 lint: $(STAMP)  ## ruff, mypy --strict and clang-format, as CI runs them
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -41,8 +45,12 @@ bundle: $(STAMP)  ## write what a GPU machine needs to run this checkout into bu
 gpu-session: $(STAMP)  ## on a GPU: GPU tests, sanitizer, and the run that is recorded
 	$(PY) -m compare.session run $(ARGS)
 
-readme: $(STAMP)  ## rewrite the README's result table from results/nvidia-h200/latest
+readme: $(STAMP)  ## renew the README's table and picture, and the recorded run's page, from results/nvidia-h200/latest
 	$(PY) -m compare.readme
+
+report: $(STAMP)  ## the recorded run as one HTML page in build/report.html (RUN=folder of another)
+	@mkdir -p build
+	$(PY) -m compare report $(RUN) --html build/report.html
 
 sass: $(STAMP)  ## machine code of one kernel (K=name)
 	$(PY) -m compare inspect $(K) --sass

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, refused, runner_columns
+from compare.building import Built, build, built_rows, built_table, kernels_of, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -32,13 +32,17 @@ RECORD_EVERYTHING_AT = 4096
 RECORD_SQUARES = (1024, 2048, 8192)
 """Further cubes of ``--record`` for the default set: bursts for all, sustained for each family's best and default."""
 RECORD_TAIL = 4092
-"""The cube of ``--record`` that no tile divides; FP32 SIMT only."""
+"""The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
 RECORD_LARGEST = 16384
 """The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
+RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
+"""Further cubes of ``--record`` for cuBLAS and dispatchers alone, on tracks that have one."""
 RECORD_COLD_AT = 1024
 """The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
+OLDEST = (7, 5)
+"""The oldest compute capability that the compiler builds the timer's own probes for."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
 
@@ -109,13 +113,30 @@ def run_compare(
     problem = asked.problem
     if not problem and importlib.util.find_spec("cupy") is None:
         problem = f"{asked.devices[0].name} is here, but CuPy is not installed (pip install 'gemm-tracks[gpu]')"
+    if not problem:
+        asked = driver.chosen(asked, device or 0)
+        problem = too_old(asked.devices[0], request.contenders())
     if problem:
         if record or out is not None:
             raise NoDeviceError(f"{problem}; --record and --out keep measurements, and none can be made here")
         if device is not None:
             raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, driver.chosen(asked, device or 0), out, as_json=as_json)
+    return with_gpu(request, asked, out, as_json=as_json)
+
+
+def too_old(device: driver.Device, chosen: Sequence[Contender]) -> str:
+    """Why a device can run none of the kernels that were chosen, or empty; libraries alone run on more."""
+    from kernel.launch import runs_on
+
+    major, minor = device.compute_capability
+    archs = sorted({contender.arch for contender in kernels_of(chosen)})
+    if device.compute_capability >= OLDEST and (not archs or any(runs_on(arch, f"{major}{minor}") for arch in archs)):
+        return ""
+    built = ", ".join(archs) or f"compute capability {OLDEST[0]}.{OLDEST[1]} and newer"
+    return (
+        f"device {device.ordinal}, {device.name}, has compute capability {major}.{minor}; kernels here are for {built}"
+    )
 
 
 def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
@@ -191,6 +212,10 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     console.print()
     console.rule(origin, align="left")
     for table in report.tables(rows, console.width):
+        console.print(table)
+        console.print()
+    beside = report.hindsight_table(rows, console.width)
+    for table in (*([beside] if beside else []), *report.means_tables(rows, console.width)):
         console.print(table)
         console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
@@ -327,6 +352,7 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
             Part(group, settings)
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
+            if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
         ]
     everyone = dataclasses.replace(record(), cold=False)
     leaders = dataclasses.replace(everyone, sustained_all=False)
@@ -338,8 +364,12 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     found += [Part(group, leaders) for group in groups(simt, cube(RECORD_TAIL))]
     among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
     found += [Part(group, leaders) for group in groups(among_libraries, rectangle())]
-    largest = [c for c in chosen if c.family == "cublas" or c.name.endswith("_dispatch")]
-    found += [Part(group, everyone) for group in groups(largest, cube(RECORD_LARGEST))]
+    dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
+    tracks = {c.track for c in chosen if c.is_dispatcher}
+    for size in (*RECORD_DISPATCHED, RECORD_LARGEST):
+        # A track without a dispatcher has its cuBLAS recorded at the largest cube, beside the others'.
+        members = [c for c in dispatched if size == RECORD_LARGEST or c.track in tracks]
+        found += [Part(group, everyone) for group in groups(members, cube(size))]
     return found
 
 
@@ -360,7 +390,7 @@ def cube(size: int) -> Shape:
 
 def is_reference(contender: Contender) -> bool:
     """Libraries, what they pick by default, and dispatchers: timed at every size."""
-    return contender.is_default or contender.family in ("cublas", "torch") or contender.name.endswith("_dispatch")
+    return contender.is_default or contender.family in ("cublas", "torch") or contender.is_dispatcher
 
 
 def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:
