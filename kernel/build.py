@@ -440,12 +440,14 @@ def keep(unit: Unit, files: Mapping[str, bytes]) -> Artifact:
         BuildError: it was made from another catalog entry or source than this checkout holds.
     """
     record = json.loads(files[RECORD])
+    if any(Path(name).name != name for name in files):
+        raise BuildError(f"{unit.name} came with a file outside its folder; nothing of it was kept")
     if (record["catalog"], record["source"]) != (catalog_hash(unit), source_hash(unit)):
         raise BuildError(f"{unit.name} was built elsewhere from another source; bring the checkouts to one version")
 
     def write(folder: Path) -> None:
-        for name in (*FILES, RECORD):
-            (folder / name).write_bytes(files[name])
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
 
     return _remember(unit, _read(content_folder(f"artifacts/{unit.name}", record["key"], write), unit))
 

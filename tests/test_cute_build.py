@@ -1,5 +1,6 @@
 """CuTe DSL kernels built without a GPU: what the DSL, the assembler and the machine code say about them."""
 
+import itertools
 import json
 import os
 import re
@@ -48,7 +49,7 @@ def opcodes(built, entry):
     ("kernel", "layout", "changes"), BUILDS, ids=lambda value: getattr(value, "name", None) or str(value)
 )
 def test_a_build_is_what_the_catalog_says(kernel, layout, changes):
-    problem, launch, built = of(kernel, layout, **changes)
+    _, launch, built = of(kernel, layout, **changes)
     resources = built.resources[launch.entry]
     assert list(built.resources) == [launch.entry]
     assert resources.spill_bytes == resources.stack_bytes == 0
@@ -144,7 +145,7 @@ def test_the_word_in_the_entrys_name_still_keeps_the_written_order_of_ffmas():
         loop = sass.parse(listing(built.cubin, launch.entry))
         ffma = [one for one in loop.within(loop.inner_loop) if one.kind == "FFMA"]
         # In quads two neighbours differ in one factor; count neighbours that share at least one.
-        pairs = zip(ffma, ffma[1:], strict=False)
+        pairs = itertools.pairwise(ffma)
         shared = sum(
             any(sass.register(a) == sass.register(b) for a in x.operands[1:3] for b in y.operands[1:3])
             for x, y in pairs

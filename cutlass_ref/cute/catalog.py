@@ -289,7 +289,7 @@ class CuteHgemm(CuteKernel):
 
 @dataclass(frozen=True, kw_only=True)
 class CuteAmpere(CuteKernel):
-    """NVIDIA's Ampere kernel (``hgemm.py``), the public example: C = A @ B, FP16, mma.sync fed by cp.async and ldmatrix."""
+    """NVIDIA's Ampere kernel (``hgemm.py``), the public example: FP16 mma.sync fed by cp.async and ldmatrix."""
 
     track: str = "fp16_tensor"
     instruction: str = "mma_sync"
@@ -446,7 +446,7 @@ KERNELS: tuple[CuteKernel, ...] = (
         tile=Tile(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=32, WARP_M=64, WARP_N=64, MMA_M=16, MMA_N=8, MMA_K=16, NUM_STAGES=4
         ),
-        summary="NVIDIA's own DSL kernel, the public Ampere example: mma.sync, swizzled shared memory, 4 stages of cp.async",
+        summary="NVIDIA's own DSL kernel, the public Ampere example: mma.sync, swizzled tiles, 4 stages of cp.async",
     ),
     _hopper((2, 1)),
     _hopper((1, 2), in_default_set=False),
