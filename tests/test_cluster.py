@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from compare import cluster, cluster_compare, driver, runs
+from compare import cluster, cluster_compare, cluster_tune, driver, runs
 from compare.cli import main
 from compare.cluster import Work, chosen_devices, open_cluster, run_groups
+from compare.contenders import contenders
 from compare.driver import Device, Driver
 from compare.rows import KEY
+from compare.tuner import targets
 from kernel.errors import ClusterError, MissingToolError, NoDeviceError, UsageError
 
 pytest.importorskip("distributed")
@@ -80,7 +82,8 @@ def run_logged(hands, tmp_path, what, *, places=2, seconds=0.3, units=6):
     """Runs units of which ``what`` says how some misbehave; (outcomes, lost, log lines, notes of those begun again)."""
     log, done, again, remarks = tmp_path / "log", [], [], []
     log.touch()
-    work = [Work(name=f"u{i}", payload=(str(log), seconds, what.get(i, "")), cost_s=1 + i) for i in range(units)]
+    numbers = reversed(range(units))
+    work = [Work(name=f"u{i}", payload=(str(log), seconds, what.get(i, "")), cost_s=1 + i) for i in numbers]
     with open_cluster(scheduler=hands.address, cpu=True) as workers:
         deadline = time.monotonic() + 60
         while len(workers.refresh()) < places or len(workers.seats) < places:
@@ -95,7 +98,7 @@ def run_logged(hands, tmp_path, what, *, places=2, seconds=0.3, units=6):
 
 
 @pytest.mark.slow
-def test_units_run_once_each_one_at_a_time_on_a_place_and_the_longest_first(hands, tmp_path):
+def test_units_run_once_each_one_at_a_time_on_a_place_in_the_order_given(hands, tmp_path):
     hands.worker("--nthreads", "3")
     hands.worker()
     done, lost, log, _, _ = run_logged(hands, tmp_path, {})
@@ -318,6 +321,35 @@ def test_a_kernel_that_stops_a_gpu_keeps_its_row_and_the_group_goes_on(cards, ha
     assert [row["m"] for row in beside] == [32, 48]
 
 
+TUNED = "4096,1024,512,2048,256,16x4096x4096"
+
+
+@pytest.mark.slow
+def test_tune_spreads_its_shapes_keeps_each_once_and_learns_from_all(hands, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_as_h200)
+    monkeypatch.setattr(cluster_tune, "build_over", lambda workers, chosen, archs, model: {})
+    monkeypatch.setattr(cluster_tune, "maker", lambda track, candidates, model, built: cluster_payloads.make_tuner)
+    hands.worker("--no-nanny")
+    hands.worker("--no-nanny")
+    wait_for_workers(hands, 2)
+    words = ["tune", "--track", "simt", "--shapes", TUNED, "--scheduler", hands.address, "--out", str(tmp_path)]
+    assert main([*words, "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    wanted = [target.key[:4] for target in targets(TUNED, contenders(["v7_wide_tile"])[0])]
+    assert Counter((one["m"], one["n"], one["k"], one["layout"]) for one in answer["entries"]) == Counter(wanted)
+    lines = [json.loads(line) for line in (tmp_path / "cache" / "tune" / "nvidia-h200.fp32_simt.jsonl").open()]
+    assert len(lines) == len(wanted)
+    assert {line["entry"]["m"] for line in lines if line["retried_because"]} == {512}
+    assert len({line["gpu_uuid_hash"] for line in lines}) == 2
+    later = lines[-1]["left_out"]
+    assert any("predicted" in reason for reason in later.values()), "what others found is known"
+    assert main([*words, "--json"]) == 0
+    (again,) = json.loads(capsys.readouterr().out)
+    assert again["reused"] == len(wanted)
+    assert again["entries"] == answer["entries"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "words"),
@@ -386,10 +418,16 @@ sys.exit(status)
 
 
 @pytest.mark.parametrize(
-    "words", [["--gpus", "all"], ["--scheduler", "tcp://127.0.0.1:9"], ["--record", "--gpus", "0"]]
+    "words",
+    [
+        ["compare", "--gpus", "all"],
+        ["compare", "--scheduler", "tcp://127.0.0.1:9"],
+        ["compare", "--record", "--gpus", "0"],
+        ["tune", "--gpus", "all"],
+    ],
 )
 def test_without_the_extra_the_options_say_what_to_install(words):
-    code = WITHOUT_DASK.format(words=["compare", *words])
+    code = WITHOUT_DASK.format(words=words)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == MissingToolError.exit_status, done.stderr
     assert "pip install 'gemm-tracks[cluster]'" in done.stderr
@@ -438,6 +476,7 @@ def test_an_artifact_travels_and_is_kept_only_for_its_own_source(tmp_path, monke
     assert build.lookup(unit) is None
     kept = build.keep(unit, files)
     assert kept.cubin.read_bytes() == files["kernel.cubin"]
+    build._memo.clear()
     assert build.lookup(unit) == kept
     with pytest.raises(BuildError, match="another source"):
         build.keep(dataclasses.replace(unit, catalog="changed"), files)
