@@ -40,6 +40,7 @@ from compare.job import (
     parts,
     require_some,
     run_part,
+    say_how_long,
     shard_of_fault,
     toolkit,
 )
@@ -290,6 +291,7 @@ def spread(
         )
         work.append(Work(name=group.name, payload=parcel, cost_s=cost))
     work.sort(key=lambda one: -one.cost_s)
+    say_how_long(len(work), sum(one.cost_s for one in work), len(cluster.seats))
 
     def keep(outcome: Outcome) -> None:
         result: Result = outcome.value
