@@ -377,6 +377,8 @@ def tune(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0, help="Begin no shape that would end later than this; no limit.")
     ] = 0,
+    gpus: Gpus = "",
+    scheduler: Scheduler = "",
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest kernel for each shape and write the table that simt_dispatch and fp16_dispatch look up.
@@ -388,10 +390,11 @@ def tune(
     Examples:
       gemm-tracks tune
       gemm-tracks tune --track simt --shapes squares --kernels 'v6*,v7*,v8*' --out build/tables --seconds 120
+      gemm-tracks tune --gpus all
     """
     from compare.tuning import run_tune
 
-    run_tune(track, shapes, kernels, out, seconds, as_json=as_json)
+    run_tune(track, shapes, kernels, out, seconds, as_json=as_json, gpus=gpus, scheduler=scheduler)
 
 
 @app.command()

@@ -414,6 +414,7 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     planned = parts(request, chosen)
     todo = [part for part in planned if part.group.name not in writer.finished]
     costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
+    say_how_long(len(todo), sum(costs.values()))
     try:
         with progress("comparing", sum(costs.values())) as advance:
             done = 0.0
@@ -437,6 +438,15 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     except KeyboardInterrupt:
         return False
     return True
+
+
+def say_how_long(groups: int, seconds: float, places: int = 1) -> None:
+    """The estimate that a command shows before it measures; the progress then corrects it."""
+    from compare.console import messages
+
+    spread = f" over {places} places" if places > 1 else ""
+    if groups:
+        messages().print(f"{groups} groups to measure{spread}, about {max(1, round(seconds / places / 60))} min")
 
 
 def ceilings_of(writer: runs.RunWriter, site: Site) -> list[Ceiling]:
