@@ -27,6 +27,11 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Arrives once this thread's cp.async so far have arrived: one of the arrivals that the barrier was given.
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Arrives and announces bytes that the copy engine will bring.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
