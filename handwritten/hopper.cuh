@@ -54,6 +54,20 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
     } while (!done);
 }
 
+// The same with the loop inside the assembly: a loop that ptxas sees in the main loop of a SIMT kernel makes it sort the
+// FFMAs around it anew (13.0), and they then read a third more registers.
+__device__ __forceinline__ void barrier_wait_unseen(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "AGAIN_%=:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra AGAIN_%=;\n"
+        "}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+}
+
 // A place in a ring of buffers: index, and the parity that its barriers have in this round.
 template <int COUNT>
 struct Ring {
