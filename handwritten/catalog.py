@@ -11,7 +11,7 @@ import difflib
 
 from handwritten import tensor_catalog
 from handwritten.kernel import HandwrittenKernel, Rule
-from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
+from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.tensor_catalog import TensorKernel
 from handwritten.wide_tile import StreamKKernel, WideTileKernel
 from kernel.contract import Tile
@@ -68,6 +68,10 @@ STREAM_RULES = (
     Rule(
         lambda t: t.NUM_STAGES >= 3, "a tile is stored to while one is computed from and one arrives (NUM_STAGES >= 3)"
     ),
+)
+DRIFT_RULES = (
+    *STREAM_RULES,
+    Rule(lambda t: t.NUM_STAGES >= 4, "a tile may be read by who is behind while two arrive (NUM_STAGES >= 4)"),
 )
 STAGED_WRITE = Rule(
     lambda t: t.BLOCK_M * 4 // t.THREAD_M * (t.BLOCK_N + 4) <= t.NUM_STAGES * t.BLOCK_K * (t.BLOCK_M + 4 + t.BLOCK_N),
@@ -154,13 +158,13 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v7 with the tiles of the last two waves cut along k, so that no SM idles",
         rules=(*WIDE_RULES, STAGED_WRITE),
     ),
-    StreamKTileKernel(
+    StreamTileKernel(
         name="v9_two_blocks",
         tile=NARROW_TILE,
-        summary="v8 with half the tile at two blocks an SM, and no guard in the main loop",
+        summary="v7 with half the tile at two blocks an SM, and no guard in the main loop",
         rules=STREAM_RULES,
     ),
-    StreamKTileKernel(
+    StreamTileKernel(
         name="v9_two_blocks_hint",
         stem="v9_two_blocks",
         entry_name_hint=HINT,
@@ -172,7 +176,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v10_drift",
         tile=DRIFT_TILE,
         summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
-        rules=STREAM_RULES,
+        rules=DRIFT_RULES,
     ),
     StreamKTileKernel(
         name="v10_drift_hint",
@@ -180,7 +184,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=DRIFT_TILE,
         summary="v10 under a name that makes ptxas keep the order of the FFMAs",
-        rules=STREAM_RULES,
+        rules=DRIFT_RULES,
     ),
     ClusterSplitKernel(
         name="v11_cluster_split",
@@ -215,6 +219,20 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         stem="v11_cluster_split",
         tile=FEW_COLUMNS_TILE,
         summary="v11 with a 128 x 16 tile, for n up to 16",
+        rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v12_spread",
+        tile=NARROW_TILE,
+        summary="v9 with stream-K, and its loads spread over a tile's steps without a branch",
+        rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v12_spread_hint",
+        stem="v12_spread",
+        entry_name_hint=HINT,
+        tile=NARROW_TILE,
+        summary="v12 under a name that makes ptxas keep the order of the FFMAs",
         rules=STREAM_RULES,
     ),
     HandwrittenKernel(

@@ -130,7 +130,7 @@ class HandwrittenKernel(Kernel):
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         launch = Launch(
             unit=self._unit(self._width(problem)),
-            entry=self.name,
+            entry=self.entry,
             grid=(self._blocks(problem), 1, 1),
             block=(self.threads, 1, 1),
             dynamic_smem=self.dynamic_smem,

@@ -77,7 +77,7 @@ struct Item {
     int tile, first, last;  // steps of BLOCK_K
 };
 
-// The work of a block: an equal share of the steps of all tiles from whole_tiles on, then whole tiles.
+// The work of a block: whole tiles, then an equal share of the steps of all tiles from whole_tiles on.
 struct Work {
     int steps, whole_tiles, share, quota, extra;
 
@@ -106,13 +106,16 @@ struct Work {
         const int from = start(share), to = start(share + 1);
         const int tile = from / steps;
         const int parts = from < to ? (to - 1) / steps - tile + 1 : 0;
-        if (index < parts) {
-            const int base = (tile + index) * steps;
-            found = {whole_tiles + tile + index, max(from - base, 0), min(to - base, steps)};
+        const int blocks = static_cast<int>(gridDim.x);
+        // Whole tiles first: all blocks then walk along k together, and share rows and columns in L2.
+        const int whole = share < whole_tiles ? (whole_tiles - 1 - share) / blocks + 1 : 0;
+        if (index < whole) {
+            found = {share + index * blocks, 0, steps};
             return true;
         }
-        found = {share + (index - parts) * static_cast<int>(gridDim.x), 0, steps};
-        return found.tile < whole_tiles;
+        const int part = index - whole, base = (tile + part) * steps;
+        found = {whole_tiles + tile + part, max(from - base, 0), min(to - base, steps)};
+        return part < parts;
     }
 };
 
@@ -128,6 +131,7 @@ struct Loader {
 
     const float* a[A_STEPS];
     const float* b;
+    int a_at = 0;  // columns from a[] to the tile that is loaded next
     long long b_step;
     int b_right[B_COLS];  // from this thread's first run of a row to its others, 0 first
 
@@ -157,44 +161,43 @@ struct Loader {
         return static_cast<int>(threadIdx.x) % B_RUNS * VECTOR;
     }
 
-    // k_exist columns of A count, a multiple of VECTOR; WHOLE: all do.
-    template <bool WHOLE>
-    __device__ __forceinline__ void load_a(float (&value)[A_STEPS][4], int k_exist) {
+    // k_exist columns of A count, a multiple of VECTOR.
+    __device__ __forceinline__ void load_a(int i, float (&value)[4], int k_exist) {
 #pragma unroll
-        for (int i = 0; i < A_STEPS; ++i) {
-#pragma unroll
-            for (int j = 0; j < 4; j += VECTOR) {
-                const int exist = WHOLE || a_col() + j < k_exist ? VECTOR : 0;
-                load_run<VECTOR>(reinterpret_cast<float (&)[VECTOR]>(value[i][j]), a[i] + j, exist);
-            }
-            a[i] += WHOLE ? BLOCK_K : k_exist;
+        for (int j = 0; j < 4; j += VECTOR) {
+            const int exist = a_col() + j < k_exist ? VECTOR : 0;
+            load_run<VECTOR>(reinterpret_cast<float (&)[VECTOR]>(value[j]), a[i] + j, exist);
         }
     }
-    __device__ __forceinline__ static void store_a(float* tile, const float (&value)[A_STEPS][4]) {
-        float* const to = tile + a_col() * A_PITCH + static_cast<int>(threadIdx.x) / A_RUNS;
+    __device__ __forceinline__ static void store_a(int i, float* tile, const float (&value)[4]) {
+        float* const to = tile + a_col() * A_PITCH + static_cast<int>(threadIdx.x) / A_RUNS + i * A_ROWS;
 #pragma unroll
-        for (int i = 0; i < A_STEPS; ++i)
-#pragma unroll
-            for (int j = 0; j < 4; ++j) to[j * A_PITCH + i * A_ROWS] = value[i][j];
+        for (int j = 0; j < 4; ++j) to[j * A_PITCH] = value[j];
     }
-    template <bool WHOLE>
-    __device__ __forceinline__ void copy_b(float* tile, int k_exist) {
-        float* const to = tile + b_row() * BLOCK_N + b_left();
+    __device__ __forceinline__ float* b_place(int i, int j, float* tile) const {
+        return tile + (b_row() + i * B_ROWS) * BLOCK_N + b_left() + j * B_RUNS * VECTOR;
+    }
+    __device__ __forceinline__ const float* b_run(int j) const {
+        return B_COLS == 1 ? b : b + b_right[j];
+    }
+    // k_exist rows of B count; the others are zeros.
+    __device__ __forceinline__ void copy_b(int i, float* tile, int k_exist) {
+        const bool exists = b_row() + i * B_ROWS < k_exist;
 #pragma unroll
-        for (int i = 0; i < B_STEPS; ++i) {
-            const bool exists = WHOLE || b_row() + i * B_ROWS < k_exist;
+        for (int j = 0; j < B_COLS; ++j) copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j), exists ? VECTOR : 0);
+        if (exists) b += b_step;
+    }
+    // A whole tile's part.
+    __device__ __forceinline__ void load_a(int i, float (&value)[4]) {
 #pragma unroll
-            for (int j = 0; j < B_COLS; ++j) {
-                float* const run = to + i * B_ROWS * BLOCK_N + j * B_RUNS * VECTOR;
-                const float* const from = B_COLS == 1 ? b : b + b_right[j];
-                if constexpr (WHOLE) {
-                    copy_run_async<VECTOR>(run, from);
-                } else {
-                    copy_run_async<VECTOR>(run, from, exists ? VECTOR : 0);
-                }
-            }
-            if (exists) b += b_step;
+        for (int j = 0; j < 4; j += VECTOR) {
+            load_run<VECTOR>(reinterpret_cast<float (&)[VECTOR]>(value[j]), a[i] + a_at + j, VECTOR);
         }
+    }
+    __device__ __forceinline__ void copy_b(int i, float* tile) {
+#pragma unroll
+        for (int j = 0; j < B_COLS; ++j) copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j));
+        b += b_step;
     }
 };
 
@@ -215,7 +218,7 @@ struct Meeting {
 // acc = A[BLOCK_M rows from origin.row, k_length] @ B[k_length, BLOCK_N columns from origin.col] for the steps of an
 // item. All threads take part. Shared memory (NUM_STAGES tiles of A, then of B) is free when it starts, and nobody
 // reads it any more after the next barrier of the block when it ends.
-template <class Order>
+template <class Order, bool SPREAD>
 __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& order, const float* A,
                                            const float* B, int m, int n, int k, long long lda, long long ldb,
                                            Origin origin, const Item& at) {
@@ -227,56 +230,126 @@ __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& 
     Loader loader(A, B, m, n, lda, ldb, origin, k_first);
     {
         float staged[AHEAD][Loader::A_STEPS][4];
-        if (at.first == 0 && ragged < BLOCK_K) {
-            loader.load_a<false>(staged[0], ragged);
-            loader.copy_b<false>(b_tiles, ragged);
-        } else {
-            loader.load_a<true>(staged[0], BLOCK_K);
-            loader.copy_b<true>(b_tiles, BLOCK_K);
-        }
+        const int exist = at.first == 0 ? ragged : BLOCK_K;
+#pragma unroll
+        for (int i = 0; i < Loader::A_STEPS; ++i) loader.load_a(i, staged[0][i], exist);
+#pragma unroll
+        for (int i = 0; i < Loader::B_STEPS; ++i) loader.copy_b(i, b_tiles, exist);
         commit_copies();
+        loader.a_at = exist;
 #pragma unroll
         for (int stage = 1; stage < AHEAD; ++stage) {
             if (stage < tiles) {
-                loader.load_a<true>(staged[stage], BLOCK_K);
-                loader.copy_b<true>(b_tiles + stage * B_STAGE, BLOCK_K);
+                if (stage > 1) loader.a_at += BLOCK_K;
+#pragma unroll
+                for (int i = 0; i < Loader::A_STEPS; ++i) loader.load_a(i, staged[stage][i]);
+#pragma unroll
+                for (int i = 0; i < Loader::B_STEPS; ++i) loader.copy_b(i, b_tiles + stage * B_STAGE);
             }
             commit_copies();
         }
 #pragma unroll
         for (int stage = 0; stage < AHEAD; ++stage) {
-            if (stage < tiles) loader.store_a(smem + stage * A_STAGE, staged[stage]);
+#pragma unroll
+            for (int i = 0; i < Loader::A_STEPS; ++i) {
+                if (stage < tiles) loader.store_a(i, smem + stage * A_STAGE, staged[stage][i]);
+            }
         }
     }
-    order.before_first();
     const Origin mine = thread_origin();
+    if (SPREAD && tiles == 1) {  // perhaps there is no whole tile anywhere that the loop below could load again
+        wait_for_copies();
+        __syncthreads();
+        Fragments fragments;
+#pragma unroll 1
+        for (int kk = 0; kk < BLOCK_K; ++kk) {
+            fragments.read(smem + kk * A_PITCH + mine.row, b_tiles + kk * BLOCK_N + mine.col);
+            multiply(acc, fragments);
+        }
+        return;
+    }
+    order.before_first();
+    // Steps at which A is loaded from, over how many that is spread, and from which A is stored.
+    constexpr int LOAD_STEP = 1, LOAD_STEPS = BLOCK_K / 4, STORE_STEP = BLOCK_K - BLOCK_K / 4;
     float staged[Loader::A_STEPS][4];
     int stage = 0, fill = AHEAD;
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
         order.before_tile();
         const bool more = t + AHEAD < tiles;
-        if (more) {
-            loader.load_a<true>(staged, BLOCK_K);
-            loader.copy_b<true>(b_tiles + fill * B_STAGE, BLOCK_K);
+        if constexpr (SPREAD) {
+            // Past the last tile the last one is loaded again, for nobody: a branch would cut the loop in pieces.
+            loader.a_at += more ? BLOCK_K : 0;
+            loader.b -= more ? 0 : BLOCK_K * ldb;
+        } else {
+            if (more) {
+                loader.a_at += BLOCK_K;
+#pragma unroll
+                for (int i = 0; i < Loader::A_STEPS; ++i) loader.load_a(i, staged[i]);
+#pragma unroll
+                for (int i = 0; i < Loader::B_STEPS; ++i) loader.copy_b(i, b_tiles + fill * B_STAGE);
+            }
+            commit_copies();
         }
-        commit_copies();
         const float* const a_step = smem + stage * A_STAGE + mine.row;
         const float* const b_step = b_tiles + stage * B_STAGE + mine.col;
         Fragments fragments[2];
         fragments[0].read(a_step, b_step);
 #pragma unroll
         for (int kk = 0; kk < BLOCK_K; ++kk) {
+            if constexpr (SPREAD) {
+#pragma unroll
+                for (int i = 0; i < Loader::A_STEPS; ++i) {
+                    if (kk == LOAD_STEP + i * LOAD_STEPS / Loader::A_STEPS) loader.load_a(i, staged[i]);
+                }
+                if (kk == LOAD_STEP + LOAD_STEPS) {
+#pragma unroll
+                    for (int i = 0; i < Loader::B_STEPS; ++i) loader.copy_b(i, b_tiles + fill * B_STAGE);
+                    commit_copies();
+                }
+            }
             if (kk + 1 < BLOCK_K) {
                 fragments[(kk + 1) % 2].read(a_step + (kk + 1) * A_PITCH, b_step + (kk + 1) * BLOCK_N);
             }
             multiply(acc, fragments[kk % 2]);
             if (kk == BLOCK_K / 2 - 1) order.in_mid_tile();
+            if constexpr (SPREAD) {
+#pragma unroll
+                for (int i = 0; i < Loader::A_STEPS; ++i) {
+                    if (kk == STORE_STEP + i * (BLOCK_K - STORE_STEP) / Loader::A_STEPS) {
+                        loader.store_a(i, smem + fill * A_STAGE, staged[i]);
+                    }
+                }
+            }
         }
-        if (more) loader.store_a(smem + fill * A_STAGE, staged);
+        if (!SPREAD && more) {
+#pragma unroll
+            for (int i = 0; i < Loader::A_STEPS; ++i) loader.store_a(i, smem + fill * A_STAGE, staged[i]);
+        }
         order.after_tile();
         stage = stage + 1 == NUM_STAGES ? 0 : stage + 1;
         fill = fill + 1 == NUM_STAGES ? 0 : fill + 1;
+    }
+}
+
+// C = alpha * acc + beta * C, from the registers.
+__device__ __forceinline__ void write_tile(const ThreadTile& acc, float* __restrict__ C, int m, int n,
+                                           long long ldc, Origin origin, float alpha, float beta) {
+    const Origin mine = thread_origin();
+    const int row = origin.row + mine.row, cols_left = n - origin.col - mine.col;
+    float* const c = C + static_cast<long long>(row) * ldc + origin.col + mine.col;
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i) {
+        if (row + tile_row(i) >= m) continue;
+#pragma unroll
+        for (int j = 0; j < THREAD_N; j += 4) {
+            // Scaled first: a vector store of the accumulators themselves would bind them to aligned fours, and
+            // ptxas could not spread them over the register banks as the main loop wants.
+            float scaled[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) scaled[e] = alpha * acc.value[i][j + e];
+            write_out<4>(c + tile_row(i) * ldc + tile_col(j), scaled, cols_left - tile_col(j), 1.0f, beta);
+        }
     }
 }
 
@@ -309,9 +382,7 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
     float* const c = C + static_cast<long long>(row) * ldc + origin.col + mine.col;
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i) {
-        // Scaled first, also in a part: a vector store of the accumulators themselves would bind them to aligned
-        // fours, and ptxas could not spread them over the register banks as the main loop wants.
-        float scaled[THREAD_N / 4][4];
+        float scaled[THREAD_N / 4][4];  // first, as in write_tile
 #pragma unroll
         for (int j = 0; j < THREAD_N; ++j) scaled[j / 4][j % 4] = alpha * acc.value[i][j];
         float* const row_part = part + i * (THREAD_N * THREADS);
@@ -341,7 +412,7 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
     }
 }
 
-template <class Order>
+template <bool SPREAD, class Order>
 __device__ __forceinline__ void run_items(Order& order, const float* A, const float* B, float* C, int m, int n,
                                           int k, long long lda, long long ldb, long long ldc, float alpha,
                                           float beta, int* workspace, int whole_tiles) {
@@ -352,8 +423,9 @@ __device__ __forceinline__ void run_items(Order& order, const float* A, const fl
     for (int index = 0; work.item(index, at); ++index) {
         const Origin origin = {at.tile / tiles_n * BLOCK_M, at.tile % tiles_n * BLOCK_N};
         ThreadTile acc = {};
-        accumulate(acc, smem, order, A, B, m, n, k, lda, ldb, origin, at);
+        accumulate<Order, SPREAD>(acc, smem, order, A, B, m, n, k, lda, ldb, origin, at);
         finish(acc, work, at, workspace, C, m, n, ldc, origin, alpha, beta);
+        wait_for_copies();
         __syncthreads();  // shared memory is free for the next item
     }
 }

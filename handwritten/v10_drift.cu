@@ -1,12 +1,13 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// Adds to v9's loop, on v8's tile of 128 x 256, warps that drift: each arrives at an mbarrier in the middle of a tile
-// and asks at its end whether all others are that far, so that no two wait for the same tile's first fragments.
+// Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: each arrives at an mbarrier in the middle
+// of a tile and asks at its end whether all others are that far, so that few wait for first fragments at once.
 // Limited by issue slots (88 % busy). Refuses nothing but 2^31 tiles.
 #include "hopper.cuh"
 #include "stream_tile.cuh"
 
 // A tile is overwritten two tiles after it was read: who is past the middle of one has finished the one before.
 struct Drift {
+    static_assert(NUM_STAGES >= 4, "one tile is computed from, one still read by who is behind, two arrive");
     static constexpr int AHEAD = NUM_STAGES - 2;
     uint32_t barrier, parity = 0;
 
@@ -35,5 +36,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
           int whole_tiles) {
     __shared__ uint64_t memory;
     Drift order(&memory);
-    run_items(order, A, B, C, m, n, k, lda, ldb, ldc, alpha, beta, workspace, whole_tiles);
+    run_items<false>(order, A, B, C, m, n, k, lda, ldb, ldc, alpha, beta, workspace, whole_tiles);
 }

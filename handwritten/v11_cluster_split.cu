@@ -34,25 +34,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 
     ThreadTile acc = {};
     Meeting order;
-    if (at.first < at.last) accumulate(acc, smem, order, A, B, m, n, k, lda, ldb, origin, at);
+    if (at.first < at.last) {
+        accumulate<Meeting, false>(acc, smem, order, A, B, m, n, k, lda, ldb, origin, at);
+    }
 
+    if (slices == 1) {
+        write_tile(acc, C, m, n, ldc, origin, alpha, beta);
+        return;
+    }
     const Origin mine = thread_origin();
     const int row = origin.row + mine.row, cols_left = n - origin.col - mine.col;
     float* const c = C + static_cast<long long>(row) * ldc + origin.col + mine.col;
-    if (slices == 1) {
-#pragma unroll
-        for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-            for (int j = 0; j < THREAD_N; j += 4) {
-                float scaled[4];
-#pragma unroll
-                for (int e = 0; e < 4; ++e) scaled[e] = alpha * acc.value[i][j + e];
-                if (row + tile_row(i) < m) {
-                    write_out<4>(c + tile_row(i) * ldc + tile_col(j), scaled, cols_left - tile_col(j), 1.0f, beta);
-                }
-            }
-        return;
-    }
     __syncthreads();  // nobody reads the tiles any more
     float* const own = smem + threadIdx.x * 4;
 #pragma unroll
