@@ -205,6 +205,16 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         stem="v11_cluster_split",
         tile=SMALL_TILE,
         summary="v11 with a 64 x 64 tile, for C that few tiles cover",
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_small_hint",
+        stem="v11_cluster_split",
+        entry_name_hint=HINT,
+        tile=SMALL_TILE,
+        summary="v11_small under a name that makes ptxas keep the order of the FFMAs",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     ClusterSplitKernel(
@@ -212,6 +222,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         stem="v11_cluster_split",
         tile=FEW_ROWS_TILE,
         summary="v11 with a 16 x 256 tile, for m up to 16",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     ClusterSplitKernel(
@@ -219,6 +230,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         stem="v11_cluster_split",
         tile=FEW_COLUMNS_TILE,
         summary="v11 with a 128 x 16 tile, for n up to 16",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamKTileKernel(

@@ -54,8 +54,8 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
     } while (!done);
 }
 
-// The same with the loop inside the assembly: a loop that ptxas sees in the main loop of a SIMT kernel makes it sort the
-// FFMAs around it anew (13.0), and they then read a third more registers.
+// The same with the loop inside the assembly: a loop that ptxas sees in the main loop of a SIMT kernel makes
+// it sort the FFMAs around it anew (13.0), and they then read a third more registers.
 __device__ __forceinline__ void barrier_wait_unseen(uint32_t barrier, uint32_t parity) {
     asm volatile(
         "{\n"

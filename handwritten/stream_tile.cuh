@@ -1,13 +1,13 @@
-// The main loop of the stream-K kernels whose thread tile is 8 x 16, and what surrounds it: a block's share of the
-// work, the pipeline, the fix-up. A is transposed on its way through registers, B comes by cp.async. Nothing in
-// the loop looks at an edge: rows and columns beyond C repeat the last one and are never stored, and a ragged k
-// comes first, filled up with zeros, so that all that follows is whole.
+// The main loop of the stream-K kernels whose thread tile is 8 x 16, and what surrounds it: a block's share
+// of the work, the pipeline, the fix-up. A is transposed on its way through registers, B comes by cp.async.
+// Nothing in the loop looks at an edge: rows and columns beyond C repeat the last one and are never stored,
+// and a ragged k comes first, filled up with zeros, so that all that follows is whole.
 #pragma once
 #include "tile_io.cuh"
 
 #if !defined(ENTRY) || !defined(NAME_HINT) || !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || \
     !defined(WARP_M) || !defined(WARP_N) || !defined(THREAD_M) || !defined(THREAD_N) || !defined(NUM_STAGES)
-#error "tile extents and the entry's name come from handwritten/catalog.py"
+#error "tile extents come from handwritten/catalog.py, and so does the entry's name"
 #endif
 static_assert(WARP_M * WARP_N == 32 * THREAD_M * THREAD_N, "32 lanes' thread tiles fill the warp tile");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
@@ -19,10 +19,12 @@ constexpr int WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N), THREADS = WARPS * 3
 constexpr int BLOCKS_PER_SM = THREADS >= 256 ? 1 : 256 / THREADS;
 
 constexpr int GROUP_ROWS = WARP_M / (THREAD_M / 4), GROUP_COLS = WARP_N / (THREAD_N / 4);
-constexpr int A_PITCH = BLOCK_M + 4;  // a warp stores 8 rows x 4 chunks of k at once: two of them meet in a bank
+constexpr int A_PITCH =
+    BLOCK_M + 4;  // a warp stores 8 rows x 4 chunks of k at once: two of them meet in a bank
 constexpr int A_STAGE = BLOCK_K * A_PITCH, B_STAGE = BLOCK_K * BLOCK_N;
-constexpr int HEADER_BYTES = 16384;      // of the workspace: the ticket, then a flag for each warp of each share
-constexpr int PART = BLOCK_M * BLOCK_N;  // elements of a share's partial tile, in the order of threads' registers
+constexpr int HEADER_BYTES = 16384;  // of the workspace: the ticket, then a flag for each warp of each share
+constexpr int PART =
+    BLOCK_M * BLOCK_N;  // elements of a share's partial tile, in the order of threads' registers
 
 struct ThreadTile {
     float value[THREAD_M][THREAD_N];
@@ -54,9 +56,9 @@ struct Fragments {
     }
 };
 
-// One step of k. With the hint in the entry's name ptxas (13.0) keeps the order written here: 2 x 2 blocks, down one
-// pair of columns and up the next, 1.52 register reads an FFMA. Without it ptxas sorts the FFMAs anew; what it
-// makes of a walk down one column and up the next is the best found, 1.96 reads.
+// One step of k. With the hint in the entry's name ptxas (13.0) keeps the order written here: 2 x 2 blocks,
+// down one pair of columns and up the next, 1.52 register reads an FFMA. Without it ptxas sorts the FFMAs
+// anew; what it makes of a walk down one column and up the next is the best found, 1.96 reads.
 __device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
     constexpr int BLOCK = NAME_HINT ? 2 : 1;
 #pragma unroll
@@ -88,8 +90,8 @@ struct Work {
         quota = shared * steps / blocks;
         extra = shared * steps % blocks;
         if (shared == 0) return;
-        // Shares go out in the order in which blocks start, the last share first: a block waits only for later
-        // shares, hence for blocks that have started and need nothing from it.
+        // Shares go out in the order in which blocks start, the last share first: a block waits only for
+        // later shares, hence for blocks that have started and need nothing from it.
         __shared__ int ticket;
         if (threadIdx.x == 0) ticket = atomicAdd(workspace, 1);
         __syncthreads();
@@ -122,10 +124,12 @@ struct Work {
 // What one thread brings in of each tile, from pointers that move along k.
 struct Loader {
     static constexpr int A_RUNS = BLOCK_K / 4, A_ROWS = THREADS / A_RUNS, A_STEPS = BLOCK_M / A_ROWS;
-    static constexpr int B_COLS = BLOCK_N / VECTOR > THREADS ? BLOCK_N / VECTOR / THREADS : 1;  // runs of a row
+    static constexpr int B_COLS =
+        BLOCK_N / VECTOR > THREADS ? BLOCK_N / VECTOR / THREADS : 1;  // runs of a row
     static constexpr int B_RUNS = BLOCK_N / VECTOR / B_COLS, B_ROWS = THREADS / B_RUNS;
     static constexpr int B_STEPS = BLOCK_K / B_ROWS;
-    static_assert(THREADS % A_RUNS == 0 && BLOCK_M % A_ROWS == 0, "every thread takes equally many fours of A");
+    static_assert(THREADS % A_RUNS == 0 && BLOCK_M % A_ROWS == 0,
+                  "every thread takes equally many fours of A");
     static_assert(BLOCK_N == B_RUNS * B_COLS * VECTOR && THREADS % B_RUNS == 0 && BLOCK_K % B_ROWS == 0,
                   "a step brings in whole rows of B");
 
@@ -136,8 +140,8 @@ struct Loader {
     int b_right[B_COLS];  // from this thread's first run of a row to its others, 0 first
 
     // Rows and columns beyond the operands repeat the last ones.
-    __device__ __forceinline__ Loader(const float* A, const float* B, int m, int n, long long lda, long long ldb,
-                                      Origin origin, int k_first) {
+    __device__ __forceinline__ Loader(const float* A, const float* B, int m, int n, long long lda,
+                                      long long ldb, Origin origin, int k_first) {
         const int a_row = origin.row + static_cast<int>(threadIdx.x) / A_RUNS;
 #pragma unroll
         for (int i = 0; i < A_STEPS; ++i) {
@@ -151,15 +155,9 @@ struct Loader {
         }
         b_step = B_ROWS * ldb;
     }
-    __device__ __forceinline__ static int a_col() {
-        return static_cast<int>(threadIdx.x) % A_RUNS * 4;
-    }
-    __device__ __forceinline__ static int b_row() {
-        return static_cast<int>(threadIdx.x) / B_RUNS;
-    }
-    __device__ __forceinline__ static int b_left() {
-        return static_cast<int>(threadIdx.x) % B_RUNS * VECTOR;
-    }
+    __device__ __forceinline__ static int a_col() { return static_cast<int>(threadIdx.x) % A_RUNS * 4; }
+    __device__ __forceinline__ static int b_row() { return static_cast<int>(threadIdx.x) / B_RUNS; }
+    __device__ __forceinline__ static int b_left() { return static_cast<int>(threadIdx.x) % B_RUNS * VECTOR; }
 
     // k_exist columns of A count, a multiple of VECTOR.
     __device__ __forceinline__ void load_a(int i, float (&value)[4], int k_exist) {
@@ -177,14 +175,13 @@ struct Loader {
     __device__ __forceinline__ float* b_place(int i, int j, float* tile) const {
         return tile + (b_row() + i * B_ROWS) * BLOCK_N + b_left() + j * B_RUNS * VECTOR;
     }
-    __device__ __forceinline__ const float* b_run(int j) const {
-        return B_COLS == 1 ? b : b + b_right[j];
-    }
+    __device__ __forceinline__ const float* b_run(int j) const { return B_COLS == 1 ? b : b + b_right[j]; }
     // k_exist rows of B count; the others are zeros.
     __device__ __forceinline__ void copy_b(int i, float* tile, int k_exist) {
         const bool exists = b_row() + i * B_ROWS < k_exist;
 #pragma unroll
-        for (int j = 0; j < B_COLS; ++j) copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j), exists ? VECTOR : 0);
+        for (int j = 0; j < B_COLS; ++j)
+            copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j), exists ? VECTOR : 0);
         if (exists) b += b_step;
     }
     // A whole tile's part.
@@ -201,8 +198,8 @@ struct Loader {
     }
 };
 
-// How the warps of a block agree that a tile is there and that another may be overwritten. Barrier: all meet before
-// each tile.
+// How the warps of a block agree that a tile is there and that another may be overwritten. Barrier: all meet
+// before each tile.
 struct Meeting {
     static constexpr int AHEAD = NUM_STAGES - 1;  // tiles loaded before the one that is computed from
 
@@ -215,9 +212,9 @@ struct Meeting {
     __device__ __forceinline__ void after_tile() {}
 };
 
-// acc = A[BLOCK_M rows from origin.row, k_length] @ B[k_length, BLOCK_N columns from origin.col] for the steps of an
-// item. All threads take part. Shared memory (NUM_STAGES tiles of A, then of B) is free when it starts, and nobody
-// reads it any more after the next barrier of the block when it ends.
+// acc = A[BLOCK_M rows from origin.row, k_length] @ B[k_length, BLOCK_N columns from origin.col] for the
+// steps of an item. All threads take part. Shared memory (NUM_STAGES tiles of A, then of B) is free when it
+// starts, and nobody reads it any more after the next barrier of the block when it ends.
 template <class Order, bool SPREAD>
 __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& order, const float* A,
                                            const float* B, int m, int n, int k, long long lda, long long ldb,
@@ -257,7 +254,8 @@ __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& 
         }
     }
     const Origin mine = thread_origin();
-    if (SPREAD && tiles == 1) {  // perhaps there is no whole tile anywhere that the loop below could load again
+    if (SPREAD &&
+        tiles == 1) {  // perhaps there is no whole tile anywhere that the loop below could load again
         wait_for_copies();
         __syncthreads();
         Fragments fragments;
@@ -278,7 +276,8 @@ __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& 
         order.before_tile();
         const bool more = t + AHEAD < tiles;
         if constexpr (SPREAD) {
-            // Past the last tile the last one is loaded again, for nobody: a branch would cut the loop in pieces.
+            // Past the last tile the last one is loaded again, for nobody: a branch would cut the loop in
+            // pieces.
             loader.a_at += more ? BLOCK_K : 0;
             loader.b -= more ? 0 : BLOCK_K * ldb;
         } else {
@@ -343,8 +342,8 @@ __device__ __forceinline__ void write_tile(const ThreadTile& acc, float* __restr
         if (row + tile_row(i) >= m) continue;
 #pragma unroll
         for (int j = 0; j < THREAD_N; j += 4) {
-            // Scaled first: a vector store of the accumulators themselves would bind them to aligned fours, and
-            // ptxas could not spread them over the register banks as the main loop wants.
+            // Scaled first: a vector store of the accumulators themselves would bind them to aligned fours,
+            // and ptxas could not spread them over the register banks as the main loop wants.
             float scaled[4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) scaled[e] = alpha * acc.value[i][j + e];
@@ -353,11 +352,11 @@ __device__ __forceinline__ void write_tile(const ThreadTile& acc, float* __restr
     }
 }
 
-// What becomes of an item's products: who started the tile adds what later shares leave in the workspace, in the
-// order of k, and writes C; the others leave theirs. Warps need nothing of each other.
-__device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, const Item& at, int* workspace,
-                                       float* __restrict__ C, int m, int n, long long ldc, Origin origin,
-                                       float alpha, float beta) {
+// What becomes of an item's products: who started the tile adds what later shares leave in the workspace, in
+// the order of k, and writes C; the others leave theirs. Warps need nothing of each other.
+__device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, const Item& at,
+                                       int* workspace, float* __restrict__ C, int m, int n, long long ldc,
+                                       Origin origin, float alpha, float beta) {
     int* const flags = workspace + 1 + static_cast<int>(threadIdx.x) / 32;
     float* const part = reinterpret_cast<float*>(workspace) + HEADER_BYTES / 4 +
                         static_cast<long long>(work.share) * PART + threadIdx.x * 4;
@@ -392,7 +391,8 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
             for (int j = 0; j < THREAD_N / 4; ++j) {
                 const float4 more = __ldcg(reinterpret_cast<const float4*>(
                     row_part + static_cast<long long>(peer) * PART + j * (4 * THREADS)));
-                scaled[j][0] += more.x, scaled[j][1] += more.y, scaled[j][2] += more.z, scaled[j][3] += more.w;
+                scaled[j][0] += more.x, scaled[j][1] += more.y, scaled[j][2] += more.z,
+                    scaled[j][3] += more.w;
             }
 #pragma unroll
         for (int j = 0; j < THREAD_N / 4; ++j) {
@@ -413,9 +413,9 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
 }
 
 template <bool SPREAD, class Order>
-__device__ __forceinline__ void run_items(Order& order, const float* A, const float* B, float* C, int m, int n,
-                                          int k, long long lda, long long ldb, long long ldc, float alpha,
-                                          float beta, int* workspace, int whole_tiles) {
+__device__ __forceinline__ void run_items(Order& order, const float* A, const float* B, float* C, int m,
+                                          int n, int k, long long lda, long long ldb, long long ldc,
+                                          float alpha, float beta, int* workspace, int whole_tiles) {
     extern __shared__ __align__(16) float smem[];
     const int tiles_n = (n - 1) / BLOCK_N + 1;
     const Work work(m, n, k, whole_tiles, workspace);

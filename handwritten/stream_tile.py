@@ -141,22 +141,26 @@ class ClusterSplitKernel(StreamTileKernel):
         return max(super().dynamic_smem, 4 * self.tile.BLOCK_M * self.tile.BLOCK_N)
 
     def slices_for(self, problem: Problem) -> int:
-        """Blocks a tile: what takes the fewest steps one after the other, the fewest blocks where that ties."""
+        """Blocks a tile: the fewest whose steps, one after the other, are within a twentieth of the best."""
         if self.slices:
             return self.slices
-        tiles, steps, at_once = self._blocks(problem), self._steps(problem), SM_COUNT * self.blocks_per_sm
+        tiles, all_steps, at_once = self._blocks(problem), self._steps(problem), SM_COUNT * self.blocks_per_sm
 
         def length(slices: int) -> int:
-            return ceil_div(tiles * slices, at_once) * (ceil_div(steps, slices) + self.meeting_steps)
+            return ceil_div(tiles * slices, at_once) * (ceil_div(all_steps, slices) + self.meeting_steps)
 
-        return min((1, 2, 4, MAX_SLICES), key=lambda slices: (length(slices), slices))
+        lengths = {slices: length(slices) for slices in (1, 2, 4, MAX_SLICES)}
+        return next(slices for slices, steps in lengths.items() if 20 * steps <= 21 * min(lengths.values()))
 
     def rejects(self, problem: Problem) -> str | None:
-        reason = super().rejects(problem)
+        reason = self.rejects_type_or_layout(problem)
         blocks = self._blocks(problem) * MAX_SLICES
         if reason is None and blocks > MAX_GRID_X:
-            return f"m = {problem.m}, n = {problem.n} take {blocks} thread blocks; a grid ends at {MAX_GRID_X}"
-        return reason
+            return (
+                f"m = {problem.m}, n = {problem.n} take up to {blocks} thread blocks, {MAX_SLICES} for each "
+                f"{self.tile.BLOCK_M} x {self.tile.BLOCK_N} of C; a grid ends at {MAX_GRID_X}"
+            )
+        return reason or super().rejects(problem)
 
     def variant(self, problem: Problem) -> str:
         slices = self.slices_for(problem)

@@ -1,11 +1,12 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: each arrives at an mbarrier in the middle
-// of a tile and asks at its end whether all others are that far, so that few wait for first fragments at once.
-// Limited by issue slots (88 % busy). Refuses nothing but 2^31 tiles.
+// Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: each arrives at an mbarrier in the
+// middle of a tile and asks at its end whether all others are that far, so that few wait for first fragments
+// at once. Its prototype had 88 % of its issue slots busy (H200, 2026-11-30). Refuses nothing but 2^31 tiles.
 #include "hopper.cuh"
 #include "stream_tile.cuh"
 
-// A tile is overwritten two tiles after it was read: who is past the middle of one has finished the one before.
+// A tile is overwritten two tiles after it was read: who is past the middle of one has finished the one
+// before.
 struct Drift {
     static_assert(NUM_STAGES >= 4, "one tile is computed from, one still read by who is behind, two arrive");
     static constexpr int AHEAD = NUM_STAGES - 2;
@@ -31,8 +32,8 @@ struct Drift {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-    ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n, int k,
-          long long lda, long long ldb, long long ldc, float alpha, float beta, int* workspace,
+    ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
+          int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int* workspace,
           int whole_tiles) {
     __shared__ uint64_t memory;
     Drift order(&memory);

@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// Adds split-K without a workspace: the blocks of a cluster take equal parts of one tile's k, leave their products in
-// shared memory, and each adds one part of the tile over all of them, in the order of k, through the cluster's
-// shared memory. For problems with fewer tiles than SMs. Refuses nothing but a grid of 2^31 blocks.
+// Adds to v9 split-K without a workspace: a cluster's blocks take equal parts of one tile's k, and each adds
+// one part of the tile over all of them, in the order of k, through their shared memory. For C of fewer
+// tiles than SMs; what limits it is not measured yet. Refuses nothing but a grid of 2^31 blocks.
 #include "hopper.cuh"
 #include "stream_tile.cuh"
 
@@ -22,8 +22,8 @@ __device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-    ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n, int k,
-          long long lda, long long ldb, long long ldc, float alpha, float beta, int slices) {
+    ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
+          int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices) {
     extern __shared__ __align__(16) float smem[];
     const int tiles_n = (n - 1) / BLOCK_N + 1, steps = (k - 1) / BLOCK_K + 1;
     const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
