@@ -142,16 +142,16 @@ struct Loader {
     // Rows and columns beyond the operands repeat the last ones.
     __device__ __forceinline__ Loader(const float* A, const float* B, int m, int n, long long lda,
                                       long long ldb, Origin origin, int k_first) {
-        const int a_row = origin.row + static_cast<int>(threadIdx.x) / A_RUNS;
+        const int last_row = m - 1 - origin.row, last_run = n - VECTOR - origin.col;
 #pragma unroll
         for (int i = 0; i < A_STEPS; ++i) {
-            a[i] = A + min(a_row + i * A_ROWS, m - 1) * lda + k_first + a_col();
+            const int row = min(static_cast<int>(threadIdx.x) / A_RUNS + i * A_ROWS, last_row);
+            a[i] = A + (origin.row + row) * lda + k_first + a_col();
         }
-        const int b_col = origin.col + b_left();
-        b = B + (k_first + static_cast<long long>(b_row())) * ldb + min(b_col, n - VECTOR);
+        b = B + (k_first + static_cast<long long>(b_row())) * ldb + origin.col + min(b_left(), last_run);
 #pragma unroll
         for (int j = 0; j < B_COLS; ++j) {
-            b_right[j] = min(b_col + j * B_RUNS * VECTOR, n - VECTOR) - min(b_col, n - VECTOR);
+            b_right[j] = min(b_left() + j * B_RUNS * VECTOR, last_run) - min(b_left(), last_run);
         }
         b_step = B_ROWS * ldb;
     }
@@ -176,13 +176,18 @@ struct Loader {
         return tile + (b_row() + i * B_ROWS) * BLOCK_N + b_left() + j * B_RUNS * VECTOR;
     }
     __device__ __forceinline__ const float* b_run(int j) const { return B_COLS == 1 ? b : b + b_right[j]; }
-    // k_exist rows of B count; the others are zeros.
-    __device__ __forceinline__ void copy_b(int i, float* tile, int k_exist) {
-        const bool exists = b_row() + i * B_ROWS < k_exist;
+    // k_exist rows of B count; the others are zeros, and b moves on by as many as count.
+    __device__ __forceinline__ void copy_b_part(float* tile, int k_exist, long long ldb) {
 #pragma unroll
-        for (int j = 0; j < B_COLS; ++j)
-            copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j), exists ? VECTOR : 0);
-        if (exists) b += b_step;
+        for (int i = 0; i < B_STEPS; ++i) {
+            const bool exists = b_row() + i * B_ROWS < k_exist;
+#pragma unroll
+            for (int j = 0; j < B_COLS; ++j) {
+                const float* const from = exists ? b_run(j) + i * b_step : b_run(j);
+                copy_run_async<VECTOR>(b_place(i, j, tile), from, exists ? VECTOR : 0);
+            }
+        }
+        b += k_exist * ldb;
     }
     // A whole tile's part.
     __device__ __forceinline__ void load_a(int i, float (&value)[4]) {
@@ -230,8 +235,7 @@ __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& 
         const int exist = at.first == 0 ? ragged : BLOCK_K;
 #pragma unroll
         for (int i = 0; i < Loader::A_STEPS; ++i) loader.load_a(i, staged[0][i], exist);
-#pragma unroll
-        for (int i = 0; i < Loader::B_STEPS; ++i) loader.copy_b(i, b_tiles, exist);
+        loader.copy_b_part(b_tiles, exist, ldb);
         commit_copies();
         loader.a_at = exist;
 #pragma unroll
@@ -335,11 +339,11 @@ __device__ __forceinline__ void accumulate(ThreadTile& acc, float* smem, Order& 
 __device__ __forceinline__ void write_tile(const ThreadTile& acc, float* __restrict__ C, int m, int n,
                                            long long ldc, Origin origin, float alpha, float beta) {
     const Origin mine = thread_origin();
-    const int row = origin.row + mine.row, cols_left = n - origin.col - mine.col;
-    float* const c = C + static_cast<long long>(row) * ldc + origin.col + mine.col;
+    const int rows_left = m - origin.row - mine.row, cols_left = n - origin.col - mine.col;
+    float* const c = C + (origin.row + static_cast<long long>(mine.row)) * ldc + origin.col + mine.col;
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i) {
-        if (row + tile_row(i) >= m) continue;
+        if (tile_row(i) >= rows_left) continue;
 #pragma unroll
         for (int j = 0; j < THREAD_N; j += 4) {
             // Scaled first: a vector store of the accumulators themselves would bind them to aligned fours,
@@ -377,8 +381,8 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
         }
     }
     const Origin mine = thread_origin();
-    const int row = origin.row + mine.row, cols_left = n - origin.col - mine.col;
-    float* const c = C + static_cast<long long>(row) * ldc + origin.col + mine.col;
+    const int rows_left = m - origin.row - mine.row, cols_left = n - origin.col - mine.col;
+    float* const c = C + (origin.row + static_cast<long long>(mine.row)) * ldc + origin.col + mine.col;
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i) {
         float scaled[THREAD_N / 4][4];  // first, as in write_tile
@@ -398,7 +402,7 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
         for (int j = 0; j < THREAD_N / 4; ++j) {
             if (!owner) {
                 put_run<4>(row_part + j * (4 * THREADS), scaled[j]);
-            } else if (row + tile_row(i) < m) {
+            } else if (tile_row(i) < rows_left) {
                 write_out<4>(c + tile_row(i) * ldc + tile_col(4 * j), scaled[j], cols_left - tile_col(4 * j),
                              1.0f, beta);
             }

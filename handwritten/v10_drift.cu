@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: each arrives at an mbarrier in the
 // middle of a tile and asks at its end whether all others are that far, so that few wait for first fragments
-// at once. Its prototype had 88 % of its issue slots busy (H200, 2026-11-30). Refuses nothing but 2^31 tiles.
+// at once. What limits it is not measured yet. Refuses nothing but 2^31 tiles.
 #include "hopper.cuh"
 #include "stream_tile.cuh"
 

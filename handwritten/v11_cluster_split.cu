@@ -43,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         return;
     }
     const Origin mine = thread_origin();
-    const int row = origin.row + mine.row, cols_left = n - origin.col - mine.col;
-    float* const c = C + static_cast<long long>(row) * ldc + origin.col + mine.col;
+    const int rows_left = m - origin.row - mine.row, cols_left = n - origin.col - mine.col;
+    float* const c = C + (origin.row + static_cast<long long>(mine.row)) * ldc + origin.col + mine.col;
     __syncthreads();  // nobody reads the tiles any more
     float* const own = smem + threadIdx.x * 4;
 #pragma unroll
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
             sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
         }
         const int i = four / (THREAD_N / 4), j = four % (THREAD_N / 4) * 4;
-        if (row + tile_row(i) < m) {
+        if (tile_row(i) < rows_left) {
             write_out<4>(c + tile_row(i) * ldc + tile_col(j), sum, cols_left - tile_col(j), 1.0f, beta);
         }
     }
