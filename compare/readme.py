@@ -1,4 +1,4 @@
-"""Rewrites the README's result table, between its markers, from the recorded run that ships."""
+"""Rewrites the result tables of the README and of docs/simt.md, between their markers, from the recorded run that ships."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 from compare import runs
 from compare.contenders import every_contender
-from compare.report import markdown
+from compare.report import headline, is_timed, markdown
 from kernel.errors import GemmTracksError, RunFileError
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+SIMT_BEGIN, SIMT_END = "<!-- simt:begin -->", "<!-- simt:end -->"
+SIMT_SIZE = 4096
 
 
 def rewrite(text: str, table: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
@@ -33,13 +35,39 @@ def current_table() -> str:
     return markdown(rows, run, {contender.name: contender.summary for contender in every_contender()})
 
 
-def main(path: Path | None = None) -> int:
-    page = path or runs.repository() / "README.md"
-    try:
-        page.write_text(rewrite(page.read_text(encoding="utf-8"), current_table()), encoding="utf-8")
-    except GemmTracksError as error:
-        sys.stderr.write(f"{page.name}: {error}\n")
-        return error.exit_status
+def evolution_table() -> str:
+    """The FP32 ladder at 4096 cubed in the recorded run, one row a rung, those it does not hold named as such."""
+    folder = runs.latest()
+    _, rows = runs.read_run(folder) if folder else ({}, [])
+    timed = {
+        row["name"]: row
+        for row in headline(rows)
+        if is_timed(row) and row["m"] == row["n"] == row["k"] == SIMT_SIZE and row["track"] == "fp32_simt"
+    }
+    lines = ["| kernel | what it adds | TFLOP/s | x cuBLAS SGEMM | registers | window |", "|---|---|---:|---:|---:|---|"]
+    for contender in every_contender():
+        if contender.family != "handwritten" or contender.track != "fp32_simt":
+            continue
+        row = timed.get(contender.name)
+        found = "not recorded yet | | | |"
+        if row is not None:
+            found = f"{row['tflops']:.1f} | {row['x_cublas_sgemm']:.3f} | {row['registers']} | {row['window']} |"
+        lines.append(f"| {contender.name} | {contender.summary} | {found}")
+    return "\n".join(lines)
+
+
+def main(root: Path | None = None) -> int:
+    folder = root or runs.repository()
+    for name, table, marks in (
+        ("README.md", current_table, (BEGIN, END)),
+        ("docs/simt.md", evolution_table, (SIMT_BEGIN, SIMT_END)),
+    ):
+        page = folder / name
+        try:
+            page.write_text(rewrite(page.read_text(encoding="utf-8"), table(), *marks), encoding="utf-8")
+        except GemmTracksError as error:
+            sys.stderr.write(f"{page.name}: {error}\n")
+            return error.exit_status
     return 0
 
 
