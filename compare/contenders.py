@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
-from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile
+from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile, unaligned
 from kernel.errors import CatalogError
 from kernel.plan import SCALE_VARIANT, plan
 
@@ -62,6 +63,11 @@ class Contender(ABC):
     in_default_set: bool = True
     largest_timed: int = 0
 
+    @property
+    def is_dispatcher(self) -> bool:
+        """Whether it picks one of our kernels for each problem rather than being one."""
+        return False
+
     @abstractmethod
     def rejects(self, problem: Problem) -> str | None:
         """Why the problem cannot be run (operand, extent, rule), or None if it can."""
@@ -88,6 +94,10 @@ class Contender(ABC):
             NoDeviceError, MissingToolError, BuildError, LaunchError: it cannot run here.
         """
 
+    def on(self, gpu: str, sm_count: int) -> Contender:
+        """This contender as it plans for a device, by the name its driver reports; most plan alike for all."""
+        return self
+
     def problem(self, m: int, n: int, k: int, **changes: Any) -> Problem:
         """A problem of this contender's types, in its first layout unless another is given."""
         types = {"dtype_in": self.dtype_in, "dtype_acc": self.dtype_acc, "dtype_out": self.dtype_out}
@@ -101,7 +111,7 @@ class Contender(ABC):
             return f"data types (in, accumulator, out) are {', '.join(given)}; {self.name} takes {', '.join(needed)}"
         if problem.layout not in self.layouts:
             return f"layout is {problem.layout} (A, B); {self.name} takes {', '.join(self.layouts)}"
-        return None
+        return unaligned(problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +125,13 @@ class KernelContender(Contender):
         """The contender of a catalog entry, its fields copied."""
         shared = (f.name for f in dataclasses.fields(Contender))
         return cls(kernel=kernel, **{name: getattr(kernel, name) for name in shared})
+
+    @property
+    def is_dispatcher(self) -> bool:
+        return isinstance(self.kernel, DispatchKernel)
+
+    def on(self, gpu: str, sm_count: int) -> KernelContender:
+        return dataclasses.replace(self, kernel=self.kernel.on(gpu, sm_count))
 
     def rejects(self, problem: Problem) -> str | None:
         reason = self.rejects_type_or_layout(problem)
@@ -137,14 +154,23 @@ class KernelContender(Contender):
                 missing.append("nvcc")
             if self.family == "cutlass" and not is_installed("cutlass_cppgen"):
                 missing.append("nvidia-cutlass")
-            if self.family == "cute_dsl" and not is_installed("cutlass"):
-                missing.append("nvidia-cutlass-dsl")
+            if self.family == "cute_dsl":
+                missing += _missing_for(self.kernel)
         return ", ".join(missing)
 
     def prepare(self, problem: Problem, pointers: Pointers, stream: int) -> Prepared:
         from kernel import launch
 
         return launch.prepare(self.kernel, problem, pointers)
+
+
+def _missing_for(kernel: Kernel) -> list[str]:
+    """Packages that a DSL kernel is compiled with and that are not installed."""
+    from cutlass_ref.cute.catalog import CuteKernel
+    from cutlass_ref.cute.emit import missing
+
+    assert isinstance(kernel, CuteKernel)
+    return list(dict.fromkeys(name for program in kernel.programs()[:1] for name in missing(program)))
 
 
 def settled_variant(problem: Problem) -> str:
@@ -177,9 +203,11 @@ def every_contender() -> tuple[Contender, ...]:
     """
     from compare.libraries import LIBRARIES
     from cutlass_ref import catalog as cutlass_catalog
+    from cutlass_ref.cute import catalog as cute_catalog
     from handwritten import catalog as handwritten_catalog
 
-    kernels: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *cutlass_catalog.KERNELS)
+    ours: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *handwritten_catalog.DISPATCHERS)
+    kernels: tuple[Kernel, ...] = (*ours, *cutlass_catalog.KERNELS, *cute_catalog.KERNELS)
     found: list[Contender] = [*map(KernelContender.of, kernels), *LIBRARIES]
     found.sort(key=lambda contender: FAMILIES.index(contender.family))
     names = [contender.name for contender in found]
@@ -196,7 +224,7 @@ def contenders(patterns: Sequence[str] | None = None) -> tuple[Contender, ...]:
         patterns: names or globs (``v?_*``); one text may hold several, separated by commas.
 
     Raises:
-        CatalogError: a pattern matches nothing; names the nearest ones.
+        CatalogError: a pattern matches nothing (the text names the nearest ones), or there is no name in the texts.
     """
     return choose(every_contender(), patterns)
 
@@ -207,6 +235,10 @@ def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[
     texts = [part.strip() for text in patterns or () for part in text.split(",")]
     wanted = [text for text in texts if text]
     if not wanted:
+        if texts:
+            raise CatalogError(
+                f"{','.join(patterns or ())!r} names no kernel; give names or globs, or leave it out for all"
+            )
         return known
     names = [contender.name for contender in known]
     chosen: set[str] = set()

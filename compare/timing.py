@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from compare import driver
 from compare.statistics import median
 from compare.telemetry import Nvml, Sample, State, Telemetry, open_nvml, summarise
 from kernel import build
@@ -33,8 +34,6 @@ MIN_CLOCK_WINDOW_S = 150e-6
 """Shortest interval whose clock is stated: the global timer may tick in microseconds."""
 POLL_S = 0.003
 """The energy counter is timed by when a poll sees it move, so polls must be far shorter than a power window."""
-WINDOW_PARTS = 2
-"""A sustained window is counted in its last half."""
 
 
 class Enqueues(Protocol):
@@ -92,14 +91,14 @@ class SliceReading:
 
 @dataclass(frozen=True)
 class WindowReading:
-    """A sustained window's counted half: seconds of a launch in each part of it, and the state."""
+    """A sustained window's counted part: seconds of a launch in each sample of it, and the state."""
 
     seconds: tuple[float, ...]
     began: float
-    """When the counted half began and ended, seconds of :meth:`Bench.now`."""
+    """When the counted part began and ended, seconds of :meth:`Bench.now`."""
     ended: float
     total_s: float
-    """The whole window, first half included."""
+    """The whole window, its uncounted lead included."""
     clock_mhz: float | None = None
     state: State = field(default_factory=State)
     launches: int = 0
@@ -109,6 +108,12 @@ class WindowReading:
     @property
     def middle(self) -> float:
         return (self.began + self.ended) / 2
+
+
+def arch_of(compute_capability: tuple[int, int]) -> str:
+    """Architecture that probes and ceilings are built for: sm_90a on Hopper, sm_80 on every 8.x."""
+    major, minor = compute_capability
+    return {9: "sm_90a", 8: "sm_80"}.get(major, f"sm_{major}{minor}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,12 +127,18 @@ class DeviceFacts:
     max_mhz: float | None = None
     power_limit_w: float | None = None
     notes: tuple[str, ...] = ()
+    index: int | None = None
+    uuid_hash: str = ""
+    """Index and hash of the UUID, as in :class:`compare.driver.Device`."""
+
+    def card_columns(self) -> dict[str, Any]:
+        """The columns of a row that say which card it was measured on."""
+        return {"gpu_name": self.name, "gpu_index": self.index, "gpu_uuid_hash": self.uuid_hash or None}
 
     @property
     def arch(self) -> str:
-        """Architecture that probes and ceilings are built for: sm_90a on Hopper, sm_80 on every 8.x."""
-        major, minor = self.compute_capability
-        return {9: "sm_90a", 8: "sm_80"}.get(major, f"sm_{major}{minor}")
+        """What probes and ceilings are built for here."""
+        return arch_of(self.compute_capability)
 
 
 class Bench(Protocol):
@@ -151,8 +162,8 @@ class Bench(Protocol):
     def slice(self, jobs: Sequence[Job]) -> SliceReading:
         """Run jobs back to back, each timed by itself."""
 
-    def window(self, job: Job, seconds: float) -> WindowReading:
-        """Run one job over and over for at least ``seconds``; the second half is counted."""
+    def window(self, job: Job, seconds: float, lead_s: float | None = None) -> WindowReading:
+        """Run one job over and over for at least ``seconds``; what follows the first ``lead_s`` (half) is counted."""
 
     def captures(self, work: Work) -> str:
         """Why the work cannot be captured in a graph, or nothing."""
@@ -214,6 +225,7 @@ class GpuBench:
         name = properties["name"].decode()
         self.telemetry: Telemetry = open_nvml(self._rt.deviceGetPCIBusId(ordinal), name)
         nvml = self.telemetry if isinstance(self.telemetry, Nvml) else None
+        card = next((one for one in driver.query().devices if one.ordinal == ordinal), None)
         self.facts = DeviceFacts(
             name=name,
             sms=properties["multiProcessorCount"],
@@ -222,6 +234,8 @@ class GpuBench:
             max_mhz=nvml.max_sm_clock_mhz() if nvml else None,
             power_limit_w=nvml.power_limit_w() if nvml else None,
             notes=(self.telemetry.note,) if self.telemetry.note else (),
+            index=card.index if card else None,
+            uuid_hash=card.uuid_hash if card else "",
         )
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self.stream = int(self._stream.ptr)
@@ -285,11 +299,13 @@ class GpuBench:
         )
         return SliceReading(readings, mask)
 
-    def window(self, job: Job, seconds: float) -> WindowReading:
+    def window(self, job: Job, seconds: float, lead_s: float | None = None) -> WindowReading:
         estimate = self._one_sample(Job(job.work, job.launches, job.timer))
+        fraction = 0.5 if lead_s is None else lead_s / seconds
         for _ in range(3):
-            parts = max(2 * WINDOW_PARTS, int(1.05 * seconds / (estimate * job.launches)) + 1)
-            reading = self._window(job, parts + parts % 2)
+            parts = max(4, int(1.05 * seconds / (estimate * job.launches)) + 1)
+            parts += parts % 2
+            reading = self._window(job, parts, round(fraction * parts))
             if reading.total_s >= seconds:
                 return reading
             estimate = reading.total_s / (parts * job.launches)
@@ -436,13 +452,12 @@ class GpuBench:
         except self._rt.CUDARuntimeError as error:
             raise LaunchError(f"{name}: a kernel in this slice failed: {error}") from error
 
-    def _window(self, job: Job, parts: int) -> WindowReading:
-        """Run a job ``parts`` times without a pause and count the second half."""
+    def _window(self, job: Job, parts: int, first_counted: int) -> WindowReading:
+        """Run a job ``parts`` times without a pause and count those from ``first_counted`` on."""
         if job.timer == "graph":
             self._graph(job.work, job.launches)
         self._forbid_persisting_lines()
         clocks = self._clock_slots(2)
-        first_counted = parts // WINDOW_PARTS
         gate = _Gate(self._gate)
         start, timed = self._event(), []
         marks: list[Any] = []

@@ -2,7 +2,7 @@
 Core kernels of handwritten/tensor_catalog.py.
 
 Adding a rung is one .cu file and one entry here. Tile extents have no other home: they reach the
-source as -D macros, and the source refuses to build without them.
+source as -D macros, and the source refuses to build without them. Dispatchers have no source: they pick among the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 
 from handwritten import tensor_catalog
+from handwritten.dispatch import DispatchKernel
 from handwritten.kernel import HandwrittenKernel, Rule
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.tensor_catalog import TensorKernel
@@ -97,12 +98,14 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v2_block_tile",
         tile=BLOCK_TILE,
         summary="block tile in shared memory, warp tile, 8 x 8 thread tile",
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v3_double_buffer",
         tile=TWO_STAGES,
         summary="two buffers, cp.async fills one while the other is computed from",
         rules=(TWO_BUFFERS,),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v4_pad",
@@ -110,6 +113,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="A's rows padded by one column: 8-way conflicts become 2-way",
         vector_operands="bc",
         rules=(TWO_BUFFERS, ODD_PITCH),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v4_swizzle",
@@ -118,12 +122,14 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         swizzle="column ^ row[5:3]",
         vector_operands="bc",
         rules=(TWO_BUFFERS, EIGHT_ROWS, EIGHT_COLUMNS),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v5_register_block",
         tile=TWO_STAGES,
         summary="four k steps read ahead: A along k by LDS.128",
         rules=(TWO_BUFFERS, FOUR_STEPS),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v5_chunk_swizzle",
@@ -131,6 +137,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v5 with A's 16-byte chunks XORed with row bits 3 and 4: no conflicts",
         swizzle="chunk ^ row[4:3]",
         rules=(TWO_BUFFERS, EIGHT_ROWS, FOUR_CHUNKS),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v6_transposed_split",
@@ -267,25 +274,54 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=TWO_STAGES,
         summary="v3 with registers instead of cp.async on the way to shared memory",
         rules=(TWO_BUFFERS,),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="s4_block64",
         tile=Tile(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8),
         summary="v2 with a 64 x 64 block tile: half the reuse",
+        largest_timed=4096,
     ),
 )
 
 KERNELS: tuple[HandwrittenKernel | TensorKernel, ...] = (*LADDER, *tensor_catalog.KERNELS)
 
 
-def get(name: str) -> HandwrittenKernel | TensorKernel:
-    """The kernel called ``name``.
+DISPATCHERS: tuple[DispatchKernel, ...] = (
+    DispatchKernel(
+        name="simt_dispatch",
+        track="fp32_simt",
+        instruction="ffma",
+        arch="sm_90a",
+        tile=Tile(),
+        summary="the kernel of this ladder that a table tuned beforehand names for the shape",
+        candidates=LADDER,
+        defaults=("v7_wide_tile",),
+    ),
+    DispatchKernel(
+        name="fp16_dispatch",
+        track="fp16_tensor",
+        instruction="wgmma",
+        arch="sm_90a",
+        tile=Tile(),
+        dtype_in="float16",
+        dtype_out="float16",
+        layouts=("rr", "rc"),
+        summary="the Tensor Core kernel that a table tuned beforehand names for the shape",
+        candidates=tensor_catalog.KERNELS,
+        defaults=("h3_wide_tile",),
+    ),
+)
+
+
+def get(name: str) -> HandwrittenKernel | TensorKernel | DispatchKernel:
+    """The kernel or dispatcher called ``name``.
 
     Raises:
         CatalogError: there is none; the text gives the nearest name.
     """
-    names = [kernel.name for kernel in KERNELS]
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    known = {kernel.name: kernel for kernel in (*KERNELS, *DISPATCHERS)}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
         raise CatalogError(f"no hand-written kernel is called {name!r}; the nearest is {near[0]}")
-    return KERNELS[names.index(name)]
+    return known[name]

@@ -50,6 +50,10 @@ class RunFileError(GemmTracksError):
     """A recorded run cannot be read, or is not one."""
 
 
+class TableError(GemmTracksError):
+    """A dispatch table cannot be read, or is not one."""
+
+
 class BuildError(GemmTracksError):
     """The compiler refused a kernel, or the static gate refused what it made; carries the log."""
 
@@ -74,6 +78,12 @@ class MissingToolError(GemmTracksError):
 
 class NoDeviceError(GemmTracksError):
     """What was asked for runs on a GPU, and none can be used here."""
+
+    exit_status = 3
+
+
+class ClusterError(GemmTracksError):
+    """Workers cannot make one run together, or have gone while they did."""
 
     exit_status = 3
 

@@ -111,7 +111,8 @@ class HostExecutor:
 
 
 class HostSite:
-    def __init__(self):
+    def __init__(self, ordinal=0):
+        assert ordinal == 0
         # An L2 of 16 KiB: cold timing then needs a few operand sets, not thousands.
         facts = DeviceFacts(name="NVIDIA H200", sms=132, l2_bytes=1 << 14, compute_capability=(9, 0), max_mhz=1980.0)
         self.bench, self.executor = SimulatedBench(facts=facts), HostExecutor()
@@ -367,6 +368,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "RECORD_SQUARES", (40,))
     monkeypatch.setattr(job, "RECORD_TAIL", 35)
     monkeypatch.setattr(job, "RECORD_LARGEST", 48)
+    monkeypatch.setattr(job, "RECORD_DISPATCHED", (44,))
     monkeypatch.setattr(job, "RECORD_COLD_AT", 40)
     monkeypatch.setattr(job, "RECORD_RECTANGLE", (64, 48, 40))
     return tmp_path, contenders

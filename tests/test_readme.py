@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from compare import readme, runs
+from compare import readme, runs, simt_page
 from compare.cli import app
 from handwritten.catalog import LADDER
 from kernel.errors import RunFileError
@@ -19,7 +19,7 @@ def test_the_table_is_the_recorded_runs_own():
 
 def test_the_simt_page_s_table_is_the_recorded_runs_own():
     page = (runs.repository() / "docs/simt.md").read_text(encoding="utf-8")
-    assert readme.rewrite(page, readme.evolution_table(), readme.SIMT_BEGIN, readme.SIMT_END) == page
+    assert readme.rewrite(page, simt_page.evolution_table(), simt_page.BEGIN, simt_page.END) == page
     for rung in LADDER:
         assert f"| {rung.name} |" in page
 
@@ -31,6 +31,13 @@ def test_only_what_stands_between_the_markers_is_rewritten():
     for broken in (readme.BEGIN, readme.END, f"{readme.END}{readme.BEGIN}", ""):
         with pytest.raises(RunFileError):
             readme.rewrite(broken, "new")
+
+
+def test_the_page_on_columns_is_their_own_and_its_example_runs():
+    page = (runs.repository() / readme.ROWS_PAGE).read_text(encoding="utf-8")
+    assert page == readme.columns_page(), "run `make readme`"
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(example, {})
 
 
 def test_links_and_pictures_lead_somewhere():
