@@ -27,6 +27,11 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Arrives once this thread's cp.async so far have arrived: one of the arrivals that the barrier was given.
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Arrives and announces bytes that the copy engine will bring.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -47,6 +52,20 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
             : "r"(barrier), "r"(parity)
             : "memory");
     } while (!done);
+}
+
+// The same with the loop inside the assembly: a loop that ptxas sees in the main loop of a SIMT kernel makes
+// it sort the FFMAs around it anew (13.0), and they then read a third more registers.
+__device__ __forceinline__ void barrier_wait_unseen(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "AGAIN_%=:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra AGAIN_%=;\n"
+        "}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
 }
 
 // A place in a ring of buffers: index, and the parity that its barriers have in this round.
