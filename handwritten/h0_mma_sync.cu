@@ -125,7 +125,11 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&value)[4], u
 
 __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                              uint32_t b1) {
+#ifdef MMA_FREE
+    asm(
+#else
     asm volatile(
+#endif
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
