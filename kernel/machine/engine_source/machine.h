@@ -76,6 +76,13 @@ enum Kind : i32 {
     UNINITIALISED_STORED,
     UNINITIALISED_ADDRESS,
     UNINITIALISED_BRANCH,
+    MBARRIER_MISSING,
+    MBARRIER_STUCK,
+    MBARRIER_FULL,
+    ASYNC_UNFENCED,
+    TENSOR_MAP_MISSING,
+    STORE_OVERWRITTEN,
+    STORE_NOT_WAITED,
 };
 enum Check : u32 { CHECK_RACES = 1, CHECK_INIT = 2, COUNT = 4, STRICT_INIT = 8 };
 
@@ -118,6 +125,12 @@ struct Program {
     i32 n_code, n_words;  // n_words: 32-bit words of registers per warp
     const i32* special;   // word offset of each special register, or NO_OPERAND
 };
+struct TensorMapRec {
+    i32 parameter;  // its offset among the parameters
+    i32 item, rank, swizzle;  // bytes of an element, dimensions, bytes of the swizzle span
+    i32 box[5], pad;
+    u64 address, shape[5], stride[4];  // strides in bytes, of dimensions 1 and up
+};
 struct LaunchArgs {
     i32 grid[3], block[3];
     i32 static_smem, dynamic_smem, local_bytes, param_bytes, granule;
@@ -130,6 +143,8 @@ struct LaunchArgs {
     i64 max_instructions;  // per block, in warp instructions
     i32 keep_going;
     i32 max_trace;
+    const TensorMapRec* maps;
+    i32 n_maps;
 };
 struct Result {
     FaultRec* faults;
@@ -167,9 +182,34 @@ struct Granule {
     u32 wclock = 0, readers = 0;
     i32 wins = -1;
     u16 wthread = NOBODY;
-    u8 state = BLANK, async = 0;
+    u8 state = BLANK, async = 0, draining = 0;  // draining: stores of the copy engine that read it
+    u32 fences = 0;  // that its writer had made for the copy engine and the Tensor Cores; FULL: needs none
 };
-enum Wait : u8 { RUNS, AT_BARRIER, DONE };
+struct TensorCopy {
+    const TensorMapRec* map;
+    u32 to;
+    i32 ins;
+    u32 clock;
+    u16 thread;
+    i32 at[5];
+};
+struct BulkStore {
+    u32 from, bytes;
+    i32 ins, group;
+    u8 lane;
+};
+struct OperandRead {
+    u32 from;
+    i32 ins, group;
+};
+// A phase completes when no arrival is pending and all bytes that were announced have come.
+struct Mbarrier {
+    u32 count = 0, pending = 0, phase = 0;
+    i64 bytes = 0;
+    u32 join[MAX_WARPS] = {}, done[MAX_WARPS] = {};  // clocks of those who arrived in this phase, in all before
+    std::vector<TensorCopy> copies;                  // issued, and not yet there
+};
+enum Wait : u8 { RUNS, AT_BARRIER, AT_MBARRIER, DONE };
 struct Warp {
     u32* regs;
     int index;
@@ -185,6 +225,14 @@ struct Warp {
     u32 carry;
     std::vector<Pending> pending;
     i32 committed[32];
+    u32 held;  // lanes that wait for an mbarrier, among those that wait
+    const Mbarrier* held_at[32];
+    u32 held_parity[32];
+    u32 fences[32];
+    std::vector<BulkStore> stores;
+    i32 stores_committed[32];
+    std::vector<OperandRead> operands;
+    i32 products_committed;
     std::vector<u8> local;
     bool reported_exit;
     // Which lanes of each register hold a value that comes from memory nobody wrote; looked at only once
@@ -213,6 +261,7 @@ struct Block {
     std::vector<Granule> granules;
     std::vector<Reader> readers;
     Barrier barriers[16];
+    std::unordered_map<u32, Mbarrier> mbarriers;  // by shared offset
     i64 executed = 0;
     int polls = 0;
     bool finished = false, stopped = false;
@@ -270,6 +319,7 @@ struct Machine {
         size_t n = ((size_t)smem_bytes >> shift) + 4;
         b.granules.assign(n, Granule());
         b.readers.assign(n * b.n_warps, Reader{0, -1, 0});
+        b.mbarriers.clear();
         for (int w = 0; w < b.n_warps; w++) {
             Warp& W = b.warps[w];
             W.regs = b.regs.data() + (size_t)P.n_words * w;
@@ -287,6 +337,12 @@ struct Machine {
             memset(W.clock, 0, sizeof W.clock);
             W.clock[w] = 1;
             memset(W.committed, 0, sizeof W.committed);
+            W.held = 0;
+            memset(W.fences, 0, sizeof W.fences);
+            W.stores.clear();
+            memset(W.stores_committed, 0, sizeof W.stores_committed);
+            W.operands.clear();
+            W.products_committed = 0;
             W.local.assign((size_t)L.local_bytes * 32, 0xff);
             for (int i = 0; i < 32; i++) {
                 W.pc[i] = 0;
@@ -411,6 +467,8 @@ struct Machine {
                 }
             }
             if (G.async && !G.readers && G.state == READY) note_unread(G);
+            if (__builtin_expect(G.draining, 0)) fault(b, STORE_OVERWRITTEN, ins, thread, where, bytes);
+            G.fences = W.fences[lane];
             G.readers = 0;
             G.wthread = (u16)thread;
             G.wclock = W.clock[W.index];
@@ -689,6 +747,10 @@ struct Machine {
             W.state = DONE;
             return;
         }
+        if (W.held) {
+            W.state = AT_MBARRIER;
+            return;
+        }
         int first = __builtin_ctz(W.live);
         i32 ins = W.pc[first];
         int other = -1;
@@ -789,6 +851,21 @@ struct Machine {
     void matrix_multiply(Warp& W, const Ins& I, const i32* o);
     void convert(Warp& W, const Ins& I, u32 exec, const i32* o);
     void shuffle(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    i64 shared_offset(Block& b, Warp& W, int lane, u64 address, u32 bytes, i32 ins);
+    Mbarrier* mbarrier_at(Block& b, Warp& W, int lane, u64 address, i32 ins);
+    void complete_if_done(Block& b, Mbarrier& M);
+    void join_clock(Block& b, Warp& W, Mbarrier& M);
+    void mbarrier_init(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    void mbarrier_arrive(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    u32 mbarrier_ready(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    const TensorMapRec* tensor_map(Block& b, Warp& W, int lane, u64 address, i32 ins);
+    void tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    void deliver(Block& b, Mbarrier& M);
+    bool check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins);
+    void tensor_store(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    void stores_read(Block& b, Warp& W, u32 exec, int leave);
+    void wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o);
+    void wgmma_wait(Block& b, Warp& W, int leave);
     bool run_block(Block& b, i64 budget);
     bool release_for_the_gone(Block& b);
     void report_stuck(Block& b);
