@@ -104,6 +104,8 @@ class MmaSyncKernel(TensorKernel):
     instruction: str = "mma_sync"
     vectors: tuple[int, ...] = (8, 2, 1)
     """Elements in one access to A and B, widest first: 16 or 4 bytes by cp.async, 2 bytes through a register."""
+    per_sm: int = 1
+    """Persistent blocks that an SM holds at once."""
 
     @property
     def threads(self) -> int:
@@ -134,12 +136,13 @@ class MmaSyncKernel(TensorKernel):
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         tile = self.tile
         stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
+        slices = self.threads * tile.WARP_N  # 2 bytes for each of 32 / 2 rows of a warp, or 4 for each of 32 / 4
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out, self.vector(problem)),
             entry=self.entry,
-            grid=(self.tiles(problem), 1, 1),
+            grid=(min(self.tiles(problem), SM_COUNT * self.per_sm), 1, 1),
             block=(self.threads, 1, 1),
-            dynamic_smem=tile.NUM_STAGES * stage,
+            dynamic_smem=tile.NUM_STAGES * stage + slices + 8,
         )
         return (launch,)
 

@@ -25,7 +25,7 @@ void Machine::complete_if_done(Block& b, Mbarrier& M) {
     if (M.pending || M.bytes) return;
     M.phase++;
     M.pending = M.count;
-    for (int o = 0; o < b.n_warps; o++) {
+    for (int o = 0; o < b.n_readers; o++) {
         M.done[o] = std::max(M.done[o], M.join[o]);
         M.join[o] = 0;
     }
@@ -41,7 +41,7 @@ void Machine::complete_if_done(Block& b, Mbarrier& M) {
 }
 
 void Machine::join_clock(Block& b, Warp& W, Mbarrier& M) {
-    for (int o = 0; o < b.n_warps; o++) M.join[o] = std::max(M.join[o], W.clock[o]);
+    for (int o = 0; o < b.n_readers; o++) M.join[o] = std::max(M.join[o], W.clock[o]);
 }
 
 void Machine::mbarrier_init(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
@@ -59,13 +59,14 @@ void Machine::mbarrier_init(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, 
 }
 
 void Machine::mbarrier_arrive(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
-    // o: address, bytes to expect (or none), arrivals (or none for one)
+    // o: address, bytes to expect (or none), arrivals (or none for one), where the state goes (or none)
     u64 address[32];
     addresses(W, I, o, exec, address);
     for (u32 m = exec; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         Mbarrier* M = mbarrier_at(b, W, i, address[i], ins);
         if (!M) continue;
+        if (o[3] != NO_OPERAND) at64(W, o[3])[i] = M->phase;
         if (o[1] != NO_OPERAND) M->bytes += at(W, o[1])[i];
         u32 arrivals = o[2] == NO_OPERAND ? 1 : at(W, o[2])[i];
         if (arrivals > M->pending) {
@@ -79,7 +80,8 @@ void Machine::mbarrier_arrive(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec
     W.clock[W.index]++;
 }
 
-// Lanes whose phase has completed; copies that the barrier waits for are delivered now, not before.
+// Lanes whose phase has completed; copies that the barrier waits for are delivered now, not before. The phase is
+// given by its parity, or by the state that an arrival answered (ty): the number of phases before it.
 u32 Machine::mbarrier_ready(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
     u64 address[32];
     addresses(W, I, o, exec, address);
@@ -87,12 +89,12 @@ u32 Machine::mbarrier_ready(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, 
     for (u32 m = exec; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         Mbarrier* M = mbarrier_at(b, W, i, address[i], ins);
-        const u32 parity = at(W, o[1])[i] & 1;
+        const u32 parity = (I.ty ? (u32)at64(W, o[1])[i] : at(W, o[1])[i]) & 1;
         if (M && (M->phase & 1) == parity) deliver(b, *M);
         if (!M || (M->phase & 1) != parity) {
             ready |= 1u << i;
             if (M)
-                for (int w = 0; w < b.n_warps; w++)
+                for (int w = 0; w < b.n_readers; w++)
                     if (w != W.index) W.clock[w] = std::max(W.clock[w], M->done[w]);
         } else {
             W.held_at[i] = M;
@@ -222,16 +224,31 @@ void Machine::deliver(Block& b, Mbarrier& M) {
     if (!copies.empty()) complete_if_done(b, M);
 }
 
-// A read by the copy engine or the Tensor Cores: what threads wrote, their fences have to have made visible.
-bool Machine::check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins) {
+// A read by the copy engine or the Tensor Cores on behalf of a warp, noted for ``reader`` at ``clock``. What
+// threads wrote, their fences have to have made visible. True where some of it was never written.
+bool Machine::check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, int reader, u32 clock) {
+    const int thread = 32 * W.index + lane;
+    bool blank = false;
     for (u32 g = off >> shift; g <= (off + bytes - 1) >> shift; g++) {
-        const Granule& G = b.granules[g];
-        if (G.wthread == NOBODY || G.fences == FULL) continue;
-        if (b.warps[G.wthread >> 5].fences[G.wthread & 31] <= G.fences)
-            fault(b, ASYNC_UNFENCED, ins, 32 * W.index + lane, ((u64)g << shift) + SHARED_ORIGIN, bytes, G.wins,
-                  G.wthread);
+        Granule& G = b.granules[g];
+        const u64 where = ((u64)g << shift) + SHARED_ORIGIN;
+        if (G.state == PENDING) {
+            fault(b, ASYNC_READ_EARLY, ins, thread, where, bytes, G.wins, G.wthread);
+        } else if (G.state != READY) {
+            blank = init;
+            if (G.state == BLANK) note_blank(b, ins, thread, where, bytes);
+        }
+        if (G.state != PENDING && G.wthread != NOBODY) {
+            if (races && !ordered(b, W, thread, G.wthread, G.wclock))
+                fault(b, RACE_READ_AFTER_WRITE, ins, thread, where, bytes, G.wins, G.wthread);
+            else if (G.fences != FULL && b.warps[G.wthread >> 5].fences[G.wthread & 31] <= G.fences)
+                fault(b, ASYNC_UNFENCED, ins, thread, where, bytes, G.wins, G.wthread);
+        }
+        Reader& R = b.readers[(size_t)g * b.n_readers + reader];
+        R = Reader{clock, ins, (u8)lane};
+        G.readers |= 1u << reader;
     }
-    return check_read(b, W, lane, off, bytes, ins);
+    return blank;
 }
 
 void Machine::tensor_store(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
@@ -256,7 +273,7 @@ void Machine::tensor_store(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, c
         for_pieces(*T, where, true, [&](u32 box, u64 to, u32 skip, u32 count, u32) {
             if (!count) return;
             const u32 from = swizzled((u32)off + SHARED_ORIGIN + box, T->swizzle) - SHARED_ORIGIN;
-            if (check_async_read(b, W, i, from, 16, ins)) {
+            if (check_async_read(b, W, i, from, 16, ins, W.index, W.clock[W.index])) {
                 if (!W.tainted) W.taint_ins = ins;
                 fault(b, UNINITIALISED_STORED, ins, 32 * W.index + i, to, 0, W.taint_ins, -1);
             }
@@ -304,6 +321,7 @@ void Machine::wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o) {
     // computes its 16 rows; products are exact in double, one rounding for 16 of k.
     const int N = 8 * I.vec, first_row = 16 * (W.index & 3), lane = __builtin_ctz(W.group);
     const i32* operands = o + 4 * I.vec;
+    const int reader = b.n_warps + W.index / 4;
     const u64 a_descriptor = at64(W, operands[0])[lane], b_descriptor = at64(W, operands[1])[lane];
     u32 keep = *at(W, operands[2]);
     if (I.flags & NEGATE_P) keep = ~keep;
@@ -318,8 +336,7 @@ void Machine::wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o) {
             return;
         }
         const u32 off = address - SHARED_ORIGIN;
-        undefined |= check_async_read(b, W, lane, off, 16, ins);
-        W.operands.push_back({off, ins, W.products_committed});
+        undefined |= check_async_read(b, W, lane, off, 16, ins, reader, (u32)W.products_committed + 1);
         u16 halves[8];
         memcpy(halves, b.smem.data() + off, 16);
         for (int e = 0; e < 8; e++) to[e * step] = half_to_float(halves[e]);
@@ -353,16 +370,13 @@ void Machine::wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o) {
         set_taint(W, o[v], undefined ? FULL : taint_of(W, o[v]) & keep, FULL);
 }
 
-// Products read their operands until they are waited for: the reads are noted once more here.
-void Machine::wgmma_wait(Block& b, Warp& W, int leave) {
-    size_t kept = 0;
-    const int lane = __builtin_ctz(W.group);
-    for (size_t k = 0; k < W.operands.size(); k++) {
-        const OperandRead r = W.operands[k];
-        if (r.group >= W.products_committed - leave)
-            W.operands[kept++] = r;
-        else
-            check_read(b, W, lane, r.from, 16, r.ins);
-    }
-    W.operands.resize(kept);
+// Products of a warpgroup are of its four warps together: what one of them waits for, all have issued. False
+// where the warp has to wait for that.
+bool Machine::wgmma_wait(Block& b, Warp& W, int leave) {
+    const i32 groups = W.products_committed - leave;
+    const int first = W.index & ~3, reader = b.n_warps + W.index / 4;
+    for (int v = first; v < std::min(first + 4, b.n_warps); v++)
+        if (b.warps[v].products_committed < groups) return false;
+    if (groups > 0) W.clock[reader] = std::max(W.clock[reader], (u32)groups);
+    return true;
 }

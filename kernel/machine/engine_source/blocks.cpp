@@ -24,6 +24,11 @@ bool Machine::release_for_the_gone(Block& b) {
 // No warp can run: names one that waits and one that it waits for.
 void Machine::report_stuck(Block& b) {
     for (Warp& W : b.warps) {
+        if (W.state != AT_WARPGROUP) continue;
+        fault(b, WARPGROUP_STUCK, W.at, 32 * W.index, 0, 0);
+        return;
+    }
+    for (Warp& W : b.warps) {
         if (W.state != AT_MBARRIER) continue;
         const int lane = __builtin_ctz(W.held);
         u32 offset = 0;
@@ -95,9 +100,11 @@ void Machine::finish(Block& b) {
 }
 
 extern "C" int machine_run(const Program* program, const LaunchArgs* launch, Result* result) {
-    if ((launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32 > MAX_WARPS) return 1;
+    const int warps = (launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32;
+    if (warps > MAX_WARPS) return 1;
     fesetround(FE_TONEAREST);
     Machine M(*program, *launch, *result);
+    if (M.has_wgmma && warps + (warps + 3) / 4 > MAX_WARPS) return 2;
     const i64 slice = 64000000;  // a block that runs longer, or polls, lets later blocks run too
     std::vector<std::unique_ptr<Block>> live;
     std::unique_ptr<Block> spare;

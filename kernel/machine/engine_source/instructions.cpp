@@ -478,7 +478,13 @@ void Machine::run_warp(Block& b, Warp& W, i64 budget) {
         const u32 ready = mbarrier_ready(b, W, I, ins, exec, o);
         u32* p = at(W, o[2]);
         *p = (*p & ~exec) | ready;
-        if (I.mod || ready == exec) { b.polls += ready != exec; break; }
+        if (ready == exec) break;
+        if (I.mod) {  // a loop that asks again: others run first
+          W.at++;
+          b.executed += done;
+          b.polls++;
+          return;
+        }
         const u32 held = exec & ~ready;
         for (u32 m = W.group; m; m &= m - 1) { int i = __builtin_ctz(m); W.pc[i] = W.at + !(held >> i & 1); }
         W.held |= held;
@@ -497,8 +503,16 @@ void Machine::run_warp(Block& b, Warp& W, i64 budget) {
         wgmma(b, W, I, ins, o);
         exec = W.group;
         break;
-      case OP_wgmma_commit: W.products_committed++; break;
-      case OP_wgmma_wait: wgmma_wait(b, W, (int)I.imm); break;
+      case OP_wgmma_commit:
+        W.products_committed++;
+        for (int v = W.index & ~3; v < std::min((W.index & ~3) + 4, b.n_warps); v++)
+          if (b.warps[v].state == AT_WARPGROUP) b.warps[v].state = RUNS;
+        break;
+      case OP_wgmma_wait:
+        if (!gather(W, W.live)) { if (!choose(W)) { stuck(b, W); b.executed += done; return; } continue; }
+        if (!wgmma_wait(b, W, (int)I.imm)) { W.state = AT_WARPGROUP; b.executed += done; return; }
+        exec = W.group;
+        break;
       // ---- warp-wide
       case OP_warp_sync: case OP_shfl: case OP_vote: case OP_match: case OP_redux: case OP_elect: {
         const u32* member = at(W, o[0]);

@@ -83,6 +83,7 @@ enum Kind : i32 {
     TENSOR_MAP_MISSING,
     STORE_OVERWRITTEN,
     STORE_NOT_WAITED,
+    WARPGROUP_STUCK,
 };
 enum Check : u32 { CHECK_RACES = 1, CHECK_INIT = 2, COUNT = 4, STRICT_INIT = 8 };
 
@@ -198,10 +199,6 @@ struct BulkStore {
     i32 ins, group;
     u8 lane;
 };
-struct OperandRead {
-    u32 from;
-    i32 ins, group;
-};
 // A phase completes when no arrival is pending and all bytes that were announced have come.
 struct Mbarrier {
     u32 count = 0, pending = 0, phase = 0;
@@ -209,7 +206,7 @@ struct Mbarrier {
     u32 join[MAX_WARPS] = {}, done[MAX_WARPS] = {};  // clocks of those who arrived in this phase, in all before
     std::vector<TensorCopy> copies;                  // issued, and not yet there
 };
-enum Wait : u8 { RUNS, AT_BARRIER, AT_MBARRIER, DONE };
+enum Wait : u8 { RUNS, AT_BARRIER, AT_MBARRIER, AT_WARPGROUP, DONE };
 struct Warp {
     u32* regs;
     int index;
@@ -231,8 +228,7 @@ struct Warp {
     u32 fences[32];
     std::vector<BulkStore> stores;
     i32 stores_committed[32];
-    std::vector<OperandRead> operands;
-    i32 products_committed;
+    i32 products_committed;  // groups of wgmma
     std::vector<u8> local;
     bool reported_exit;
     // Which lanes of each register hold a value that comes from memory nobody wrote; looked at only once
@@ -255,6 +251,9 @@ struct Block {
     i32 id[3];
     i64 linear;
     int n_warps, n_threads;
+    // Who reads shared memory: the warps, then each warpgroup's Tensor Cores, whose clock is the number of
+    // groups of products that have been waited for.
+    int n_readers;
     std::vector<u32> regs;
     std::vector<Warp> warps;
     std::vector<u8> smem;
@@ -274,7 +273,7 @@ struct Machine {
     std::unordered_map<u64, int> seen;
     u32 smem_bytes;
     int shift;  // log2 of the bytes of a granule
-    bool races, init, counting;
+    bool races, init, counting, has_wgmma = false;
     bool halt = false;
     u64 ticks = 0;
 
@@ -284,6 +283,7 @@ struct Machine {
         races = l.checks & CHECK_RACES;
         init = l.checks & CHECK_INIT;
         counting = l.checks & COUNT;
+        for (i32 i = 0; i < p.n_code; i++) has_wgmma |= p.code[i].op == OP_wgmma;
         if (counting) {
             shared_patterns.resize(p.n_code);
             global_patterns.resize(p.n_code);
@@ -315,10 +315,11 @@ struct Machine {
         b.n_warps = (b.n_threads + 31) / 32;
         b.regs.assign((size_t)P.n_words * b.n_warps, 0);
         b.warps.resize(b.n_warps);
+        b.n_readers = b.n_warps + (has_wgmma ? (b.n_warps + 3) / 4 : 0);
         b.smem.assign(smem_bytes + 16, 0xff);  // a NaN pattern: what nobody wrote must not look like a number
         size_t n = ((size_t)smem_bytes >> shift) + 4;
         b.granules.assign(n, Granule());
-        b.readers.assign(n * b.n_warps, Reader{0, -1, 0});
+        b.readers.assign(n * b.n_readers, Reader{0, -1, 0});
         b.mbarriers.clear();
         for (int w = 0; w < b.n_warps; w++) {
             Warp& W = b.warps[w];
@@ -341,7 +342,6 @@ struct Machine {
             memset(W.fences, 0, sizeof W.fences);
             W.stores.clear();
             memset(W.stores_committed, 0, sizeof W.stores_committed);
-            W.operands.clear();
             W.products_committed = 0;
             W.local.assign((size_t)L.local_bytes * 32, 0xff);
             for (int i = 0; i < 32; i++) {
@@ -406,7 +406,7 @@ struct Machine {
                 fault(b, RACE_READ_AFTER_WRITE, ins, thread, ((u64)g << shift) + SHARED_ORIGIN, bytes, G.wins,
                       G.wthread);
             }
-            Reader& R = b.readers[(size_t)g * b.n_warps + W.index];
+            Reader& R = b.readers[(size_t)g * b.n_readers + W.index];
             u32 now = W.clock[W.index];
             if (R.clock == now && (G.readers >> W.index & 1)) {
                 if (R.lane != lane) R.lane = SEVERAL;
@@ -458,12 +458,12 @@ struct Machine {
                     fault(b, RACE_WRITE_AFTER_WRITE, ins, thread, where, bytes, G.wins, G.wthread);
                 for (u32 m = G.readers; m; m &= m - 1) {
                     int o = __builtin_ctz(m);
-                    const Reader& R = b.readers[(size_t)g * b.n_warps + o];
+                    const Reader& R = b.readers[(size_t)g * b.n_readers + o];
                     bool fine =
                         o == W.index ? (R.clock < W.clock[o] || R.lane == lane) : W.clock[o] >= R.clock;
                     if (!fine)
                         fault(b, RACE_WRITE_AFTER_READ, ins, thread, where, bytes, R.ins,
-                              32 * o + (R.lane == SEVERAL ? 0 : R.lane));
+                              o < b.n_warps ? 32 * o + (R.lane == SEVERAL ? 0 : R.lane) : 128 * (o - b.n_warps));
                 }
             }
             if (G.async && !G.readers && G.state == READY) note_unread(G);
@@ -784,7 +784,7 @@ struct Machine {
         B.popc += __builtin_popcount(predicate & lanes);
         B.count_or |= (predicate & lanes) != 0;
         B.count_and &= (predicate & lanes) == lanes;
-        for (int o = 0; o < b.n_warps; o++) B.join[o] = std::max(B.join[o], W.clock[o]);
+        for (int o = 0; o < b.n_readers; o++) B.join[o] = std::max(B.join[o], W.clock[o]);
         B.arrivers |= 1u << W.index;
         W.clock[W.index]++;
         if (waits) {
@@ -799,7 +799,7 @@ struct Machine {
     void release(Block& b, Barrier& B) {
         for (u32 m = B.waiting; m; m &= m - 1) {
             Warp& W = b.warps[__builtin_ctz(m)];
-            for (int o = 0; o < b.n_warps; o++)
+            for (int o = 0; o < b.n_readers; o++)
                 if (o != W.index) W.clock[o] = std::max(W.clock[o], B.join[o]);
             W.state = RUNS;
             const Ins& I = P.code[W.barrier_ins];
@@ -861,11 +861,11 @@ struct Machine {
     const TensorMapRec* tensor_map(Block& b, Warp& W, int lane, u64 address, i32 ins);
     void tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
     void deliver(Block& b, Mbarrier& M);
-    bool check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins);
+    bool check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, int reader, u32 clock);
     void tensor_store(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
     void stores_read(Block& b, Warp& W, u32 exec, int leave);
     void wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o);
-    void wgmma_wait(Block& b, Warp& W, int leave);
+    bool wgmma_wait(Block& b, Warp& W, int leave);
     bool run_block(Block& b, i64 budget);
     bool release_for_the_gone(Block& b);
     void report_stuck(Block& b);
