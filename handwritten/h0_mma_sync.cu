@@ -37,6 +37,7 @@ static_assert(WAIT_AT + LOAD_EVERY_LAST * (TILES_M + TILES_N / 2 - 1) < TILES_M 
 #ifndef COPY_EVERY
 #define COPY_EVERY 7
 #endif
+static_assert(COPY_FROM + COPY_EVERY * (COPIES_A_STEP - 1) < WARP_M / 16 * (WARP_N / 8), "all copies have a turn");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "ldmatrix.x4 brings 16 rows of A, or 16 columns of B");
 static_assert(BLOCK_K % 64 == 0 && BLOCK_N % 64 == 0, "the swizzle permutes eight chunks of a row");

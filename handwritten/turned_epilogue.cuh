@@ -3,11 +3,11 @@
 #include "hopper.cuh"
 #include "tensor_epilogue.cuh"
 
-#if !defined(STORE_COLS) || !defined(STORE_BUFFERS)
-#error "STORE_COLS and STORE_BUFFERS come from handwritten/tensor_catalog.py"
+#if !defined(STORE_COLS) || !defined(STORE_ROWS) || !defined(STORE_BUFFERS)
+#error "STORE_COLS, STORE_ROWS and STORE_BUFFERS come from handwritten/tensor_catalog.py"
 #endif
 // A box is STORE_ROWS rows of C by the 128 bytes of a swizzle span; 64 columns of FP32 are two of them.
-constexpr int STORE_ROWS = 32, STORE_BYTES = STORE_ROWS * 128;
+constexpr int STORE_BYTES = STORE_ROWS * 128;
 constexpr int PARTS = OUT_BYTES / 2;
 static_assert(STORE_COLS * OUT_BYTES == 128, "one swizzle span");
 static_assert(STORE_BUFFERS % PARTS == 0 && STORE_BUFFERS / PARTS >= 2, "one is written while another is read");
