@@ -75,10 +75,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const uint32_t a_share = b_stage + B_BYTES + rank * SHARE_M * BLOCK_K * 2;
         const int at_k = load_place / 2 * BLOCK_K;
         // All of A's bytes count here, whichever block asks for them; another block's may come first.
-#if PREFETCH > 0
-        const int ahead = at_k + (load_place & 1 ? -PREFETCH : PREFETCH) * BLOCK_K;
-        if (ahead >= 0 && ahead < k) prefetch_box(&b_map, B_COLUMN_MAJOR ? ahead : tile.n, B_COLUMN_MAJOR ? tile.n : ahead);
-#endif
         barrier_expect(arrived, STAGE_BYTES);
         copy_box_to_all(a_share, &a_map, arrived, at_k, tile.m + rank * SHARE_M, ALL);
         if constexpr (B_COLUMN_MAJOR) {

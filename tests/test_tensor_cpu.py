@@ -5,12 +5,14 @@ import pytest
 from compare.check import CpuExecutor, check_contender, check_shape
 from compare.contenders import KernelContender
 from compare.shapes import parse
-from handwritten.tensor_catalog import H0, KERNELS
+from handwritten.tensor_catalog import H0, KERNELS, WgmmaKernel
 
 pytestmark = pytest.mark.nvcc
 
 MMA_SYNC = KernelContender.of(H0)
-WGMMA = [KernelContender.of(kernel) for kernel in KERNELS if kernel is not H0]
+WGMMA = [kernel for kernel in KERNELS if isinstance(kernel, WgmmaKernel)]
+ALONE = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster == 1]
+CLUSTERED = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster > 1]
 
 
 @pytest.mark.parametrize("layout", ["rr", "rc"])
@@ -25,7 +27,20 @@ def test_mma_sync_is_right_in_every_width_and_in_its_loop_without_guards(layout,
         assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("contender", WGMMA, ids=[contender.name for contender in WGMMA])
+@pytest.mark.parametrize("contender", ALONE, ids=[contender.name for contender in ALONE])
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_kernels_without_clusters_are_right_on_the_machine(contender, layout, out):
+    """Several tiles that end inside the block tile, and more k blocks than some have stages."""
+    problem = contender.problem(131, 261, 328, layout=layout, dtype_out=out, beta=2.0)
+    width = -(-(problem.b_width) // 8) * 8
+    problem = problem.replace(ldb=width, ldc=264)
+    assert contender.variant(problem) == "tma"
+    verdict = check_contender(contender, problem, CpuExecutor())
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("contender", CLUSTERED, ids=[contender.name for contender in CLUSTERED])
 def test_what_the_machine_lacks_is_a_reason_and_what_goes_to_mma_sync_runs(contender):
     here, elsewhere = (check_shape(contender, shape, CpuExecutor()) for shape in parse("64x64x64,18x33x13"))
     assert here.ok is None

@@ -1,17 +1,18 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds overlap with the launch before: blocks start, set up their barriers and fetch their tensor maps while its
-// last blocks still run, and wait only before they read. Tiles and clusters of any shape that fits, sharing A along
-// n and B along m. Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0).
+// Adds overlap with the launch before to h1: blocks start, set up their barriers and fetch their tensor maps while
+// its last blocks still run, and wait only before they read. Tiles and clusters of many shapes share the source; a
+// cluster shares A along n and B along m. Limited by power, at small sizes by launch and first loads.
+// Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
     !defined(MMA_K) || !defined(NUM_STAGES) || !defined(CLUSTER_M) || !defined(CLUSTER_N) ||             \
-    !defined(GROUP_M) || !defined(HALVES) || !defined(BLOCKS_PER_SM)
-#error "tile extents, GROUP_M, HALVES and BLOCKS_PER_SM come from handwritten/tensor_catalog.py"
+    !defined(GROUP_M)
+#error "tile extents and GROUP_M come from handwritten/tensor_catalog.py"
 #endif
 constexpr int WARPGROUP = 128;
-constexpr int CONSUMERS = BLOCK_M / (HALVES * MMA_M);  // warpgroups that multiply
-constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;   // the first warpgroup only loads
+constexpr int CONSUMERS = BLOCK_M / MMA_M;            // warpgroups that multiply, 64 rows of the tile each
+constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;  // the first warpgroup only loads
 constexpr int STEPS = BLOCK_K / MMA_K;
 constexpr int SPAN = 64;                       // FP16 elements in the 128 bytes that the swizzle spans
 constexpr int EIGHT_ROWS = 8 * SPAN * 2;       // bytes: the swizzle's period
@@ -33,12 +34,12 @@ static_assert(BLOCK_N % SPAN == 0 && BLOCK_K == SPAN, "a row of a stage is one s
 static_assert(SHARE_M % 8 == 0 && SHARE_N % 8 == 0 && SHARE_K % 8 == 0, "a share is whole swizzle periods");
 static_assert(GROUP_M % CLUSTER_M == 0, "a cluster's tiles lie in one group");
 static_assert(NUM_STAGES >= 2, "one stage is multiplied while the next arrives");
-constexpr bool MOVES_REGISTERS = CONSUMERS == 2 && BLOCKS_PER_SM == 1;
+constexpr bool MOVES_REGISTERS = CONSUMERS == 2;  // one fits without
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
-    h5_tiles(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-             const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k, long long ldc,
-             float alpha, float beta) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    h5_overlapped_launch(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+                         const __grid_constant__ TensorMap c_map, Out* C, int m, int n, int k, long long ldc,
+                         float alpha, float beta) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
     const uint32_t stages = (shared_address(shared) + 1023) & ~1023u;
@@ -121,11 +122,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
             }
         };
         // A descriptor's lowest field is its address in units of 16 bytes; stages lie too low to carry out of it.
-        constexpr int HALF_BYTES = MMA_M * SPAN * 2;
-        const uint64_t a_first = matrix_descriptor(stages + consumer * HALVES * HALF_BYTES, 0, EIGHT_ROWS);
+        const uint64_t a_first = matrix_descriptor(stages + consumer * MMA_M * SPAN * 2, 0, EIGHT_ROWS);
         const uint64_t b_first =
             matrix_descriptor(stages + A_BYTES, B_COLUMN_MAJOR ? 0 : SLAB_BYTES, EIGHT_ROWS);
-        float acc[HALVES][MMA_N / 2];
+        float acc[MMA_N / 2];
 
         for (unsigned index = first_tile; index < tiles; index += step_tiles) {
             int previous = 0;
@@ -134,13 +134,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                 wgmma_fence();
 #pragma unroll
                 for (int step = 0; step < STEPS; ++step) {
-#pragma unroll
-                    for (int half = 0; half < HALVES; ++half) {
-                        const uint64_t a =
-                            a_first + (ring.index * STAGE_BYTES + half * HALF_BYTES + step * A_STEP_BYTES) / 16;
-                        const uint64_t b = b_first + (ring.index * STAGE_BYTES + step * B_STEP_BYTES) / 16;
-                        Wgmma<MMA_N, !B_COLUMN_MAJOR>::run(acc[half], a, b, block + step != 0);
-                    }
+                    const uint64_t a = a_first + (ring.index * STAGE_BYTES + step * A_STEP_BYTES) / 16;
+                    const uint64_t b = b_first + (ring.index * STAGE_BYTES + step * B_STEP_BYTES) / 16;
+                    Wgmma<MMA_N, !B_COLUMN_MAJOR>::run(acc, a, b, block + step != 0);
                 }
                 wgmma_commit();
                 // These products stay in flight; those of the block before are done, and the stage can be
@@ -153,12 +149,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
             release(previous);
 
             const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);
-            const int row = (tile.m * CLUSTER_M + rank_m) * BLOCK_M + consumer * HALVES * MMA_M;
+            const int row = (tile.m * CLUSTER_M + rank_m) * BLOCK_M + consumer * MMA_M;
             const int col = (tile.n * CLUSTER_N + rank_n) * BLOCK_N;
-            const uint32_t own_stores = stores + consumer * STORE_BUFFERS * STORE_BYTES;
-            store_rows<0, true>(acc[0], destination, row, col, own_stores);
-            if constexpr (HALVES == 2)
-                store_rows<BLOCK_N / STORE_COLS, true>(acc[1], destination, row + MMA_M, col, own_stores);
+            store_rows<0, true>(acc, destination, row, col, stores + consumer * STORE_BUFFERS * STORE_BYTES);
         }
         if (thread == 0) wait_boxes_read<0>();  // shared memory outlives its readers
     }
