@@ -154,6 +154,13 @@ static void for_pieces(const TensorMapRec& T, const i32* at, bool whole_pieces, 
     }
 }
 
+static bool is_waited_for(const Block& b, const Mbarrier& M) {
+    for (const Warp& W : b.warps)
+        for (u32 m = W.held; m; m &= m - 1)
+            if (W.held_at[__builtin_ctz(m)] == &M) return true;
+    return false;
+}
+
 void Machine::tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
     // o: shared address, tensor map, mbarrier, coordinates (vec of them)
     u64 address[32];
@@ -176,6 +183,7 @@ void Machine::tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, co
         for (int d = 0; d < T->rank; d++) copy.at[d] = (i32)at(W, o[3 + d])[i];
         M->copies.push_back(copy);
         join_clock(b, W, *M);
+        if (is_waited_for(b, *M)) deliver(b, *M);
     }
     W.clock[W.index]++;
 }
