@@ -63,7 +63,10 @@ def first_line(error: Exception) -> str:
 def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
     """The launch that does the GEMM's work rather than clear or reduce; None where nothing is launched."""
     launches = plan(contender.kernel, problem).launches
-    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == contender.name]
+    if not launches or problem.is_scale_only:
+        return next(iter(launches), None)
+    name = contender.kernel.runner(problem).name
+    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == name]
     return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
 
 
@@ -91,12 +94,28 @@ def static_columns(contender: Contender, problem: Problem, built: Built) -> dict
         barriers=needs.barriers,
     )
     return {
+        **runner_columns(contender, problem),
         "registers": needs.registers,
         "spill_bytes": needs.spill_bytes,
         "smem_bytes": needs.static_smem + launch.dynamic_smem,
         "occupancy_pct": resident.percent,
         "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
         "compiler": artifact.compiler,
+    }
+
+
+def runner_columns(contender: Contender, problem: Problem) -> dict[str, Any]:
+    """Columns of a catalog entry that are another kernel's where the contender hands the problem over to it."""
+    if not isinstance(contender, KernelContender) or problem.is_scale_only:
+        return {}
+    runner = contender.kernel.runner(problem)
+    if runner is contender.kernel:
+        return {}
+    return {
+        "instruction": runner.instruction,
+        "tile": str(runner.tile),
+        "stages": runner.tile.NUM_STAGES or None,
+        "swizzle": runner.swizzle or None,
     }
 
 
@@ -148,21 +167,28 @@ def built_rows(contenders: Iterable[Contender], built: Built) -> list[dict[str, 
     return rows
 
 
-def built_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """What was built here, one line per kernel."""
-    from rich.table import Table
-    from rich.text import Text
+def built_table(rows: Iterable[Mapping[str, Any]], width: int | None = None) -> Table:
+    """What was built here, one line per kernel; ``width`` is the room that it has, in columns of text."""
+    from compare.console import Head, table_of
 
-    columns = ("name", "track", "tile", "stages", "registers", "spill_bytes", "smem_bytes", "occupancy_pct", "compiler")
-    heads = ("kernel", "track", "tile", "stages", "regs", "spilled B", "smem B", "occupancy %", "compiler")
-    table = Table(title="Built and inspected here", title_justify="left", title_style="bold")
-    for name, head in zip(columns, heads, strict=True):
-        table.add_column(head, justify="left" if name in ("name", "track", "tile", "compiler") else "right")
+    heads = {
+        "name": Head("kernel", folds=True),
+        "track": Head("track", goes=3),
+        "tile": Head("tile", goes=4),
+        "stages": Head("stages", right=True, goes=2),
+        "registers": Head("regs", right=True),
+        "spill_bytes": Head("spilled\nB", right=True),
+        "smem_bytes": Head("smem\nB", right=True),
+        "occupancy_pct": Head("occupancy\n%", right=True),
+        "compiler": Head("compiler", goes=1),
+    }
+    lines, remarks = [], []
     for line in rows:
         if line["skipped_because"]:
-            table.add_row(line["name"], line["track"], Text(line["skipped_because"], style="red"))
+            lines.append(([line["name"], line["track"], *("" for _ in range(len(heads) - 2))], "red"))
+            remarks.append(f"{line['name']}: {line['skipped_because']}")
             continue
-        cells = ["" if line[name] is None else str(line[name]) for name in columns]
-        cells[columns.index("occupancy_pct")] = "" if line["occupancy_pct"] is None else f"{line['occupancy_pct']:.1f}"
-        table.add_row(*cells)
-    return table
+        cells = {name: "" if line[name] is None else str(line[name]) for name in heads}
+        cells["occupancy_pct"] = "" if line["occupancy_pct"] is None else f"{line['occupancy_pct']:.1f}"
+        lines.append(([*cells.values()], ""))
+    return table_of("Built and inspected here", [*heads.values()], lines, width, remarks)

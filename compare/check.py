@@ -109,14 +109,19 @@ class Executor(Protocol):
 
 
 class GpuExecutor:
-    """Runs contenders on the current CUDA device, on a stream of its own."""
+    """Runs contenders on the current CUDA device, or on ``ordinal``, which then becomes it, on a stream of its own."""
 
     name = "gpu"
 
-    def __init__(self) -> None:
+    def __init__(self, ordinal: int | None = None) -> None:
         from kernel.launch import cupy_module
 
         self._cupy = cupy_module()
+        try:
+            if ordinal is not None:
+                self._cupy.cuda.Device(ordinal).use()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise NoDeviceError(f"device {ordinal} cannot be used: {error}") from None
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
     @property
@@ -163,8 +168,10 @@ class CpuExecutor:
         return contender.variant(problem)
 
 
-def executor(device: str = "") -> Executor:
+def executor(device: str = "", ordinal: int | None = None) -> Executor:
     """The executor of that name, ``gpu`` or ``cpu``; left empty, a GPU if one can be used, else the CPU.
+
+    ``ordinal`` is the GPU's number among the visible ones; the current one where it is left out.
 
     Raises:
         NoDeviceError, MissingToolError: a GPU was asked for and cannot be used.
@@ -172,7 +179,7 @@ def executor(device: str = "") -> Executor:
     if device == "cpu":
         return CpuExecutor()
     try:
-        return GpuExecutor()
+        return GpuExecutor(ordinal)
     except (NoDeviceError, MissingToolError):
         if device == "gpu":
             raise
@@ -190,6 +197,33 @@ def inapplicable(contender: Contender, distribution: str) -> str | None:
         if distribution in ("inf", "special") and "tf32x3" in contender.name:
             return "three-pass TF32 splits an operand into parts, and Inf - Inf is NaN"
     return None
+
+
+CPU_RATE = 4e7
+"""Multiply-adds a second of the PTX machine on one core; kernels that keep little in registers are the slowest."""
+CPU_LIMIT_S = 1800.0
+"""Seconds that one check may be expected to take on the PTX machine."""
+
+
+def cpu_seconds(contender: Contender, problem: Problem) -> float:
+    """What a check on the PTX machine will roughly take; whole tiles are executed, whatever their part in C."""
+    if problem.is_empty or not isinstance(contender, KernelContender):
+        return 0.0
+    tile, work = contender.tile, 1.0
+    for extent, block in ((problem.m, tile.BLOCK_M), (problem.n, tile.BLOCK_N), (problem.k, tile.BLOCK_K)):
+        work *= max(1, ceil_div(extent, max(block, 1)) * max(block, 1))
+    return ROUNDS * work / CPU_RATE
+
+
+def too_long(contender: Contender, problem: Problem) -> str | None:
+    """Why a problem is not checked on the PTX machine, or None: hours of silence help nobody."""
+    seconds = cpu_seconds(contender, problem)
+    if seconds <= CPU_LIMIT_S:
+        return None
+    return (
+        f"about {seconds / 3600:.3g} h on the PTX machine ({CPU_RATE:.0e} multiply-adds a second), and "
+        f"{CPU_LIMIT_S / 3600:g} h is the limit; check it on a GPU, or a smaller problem with the same tails"
+    )
 
 
 def check_contender(
@@ -217,6 +251,8 @@ def check_contender(
     """
     base = Verdict(contender=contender.name, problem=problem, input=distribution, seed=seed, ok=None)
     reason = executor.refuses(contender) or contender.rejects(problem) or inapplicable(contender, distribution)
+    if reason is None and executor.name == "cpu":
+        reason = too_long(contender, problem)
     if reason is not None:
         return dataclasses.replace(base, skipped_because=reason)
     try:
@@ -439,6 +475,12 @@ class Failure:
     command: str
     """Repeats the smallest failure."""
 
+    @classmethod
+    def of(cls, contender: Contender, shape: Shape, verdict: Verdict, executor: Executor) -> Failure:
+        """The failure as it was drawn, not shrunk yet."""
+        command = f"gemm-tracks check --device {executor.name} --kernels {contender.name} --shapes '{shape}'"
+        return cls(drawn=shape, smallest=shape, verdict=verdict, command=command)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FuzzReport:
@@ -446,12 +488,20 @@ class FuzzReport:
 
     seed: int
     drawn: int
-    ran: int
+    passed: dict[str, int]
+    """How many problems ran and were right, by contender."""
     refused: dict[tuple[str, str], int]
     """How often, by contender and reason, numbers in it replaced by #."""
     worst: dict[str, float]
     """Largest margin (error over bound) seen, by contender."""
     failures: tuple[Failure, ...]
+    stopped: bool = False
+    """True where Ctrl-C ended it before its last draw."""
+
+    @property
+    def ran(self) -> int:
+        """Problems that ran, right or wrong."""
+        return self.drawn - sum(self.refused.values())
 
     @property
     def share_run(self) -> float:
@@ -486,30 +536,45 @@ def fuzz(
     refused: Counter[tuple[str, str]] = Counter()
     worst: dict[str, float] = {}
     failures: list[Failure] = []
-    drawn = ran = 0
-    for index in range(count):
-        contender = random.Random(f"{seed + index}").choice(able)
-        shape = draw(contender, random.Random(f"{seed + index} {contender.name}"), small=executor.name == "cpu")
-        verdict = check_shape(contender, shape, executor)
-        drawn += 1
-        if verdict.ok is None:
-            refused[contender.name, re.sub(r"\d+", "#", verdict.skipped_because)] += 1
-        else:
-            ran += 1
-            worst[contender.name] = max(worst.get(contender.name, 0.0), verdict.margin)
-        if progress is not None:
-            progress(index, verdict)
-        if verdict.ok is False:
-            failures.append(_failure(contender, shape, verdict, executor))
-            if verdict.fatal or len(failures) >= most_failures:
-                break
-    return FuzzReport(seed=seed, drawn=drawn, ran=ran, refused=dict(refused), worst=worst, failures=tuple(failures))
+    passed: Counter[str] = Counter()
+    drawn, stopped = 0, False
+    try:
+        for index in range(count):
+            contender = random.Random(f"{seed + index}").choice(able)
+            shape = draw(contender, random.Random(f"{seed + index} {contender.name}"), small=executor.name == "cpu")
+            verdict = check_shape(contender, shape, executor)
+            drawn += 1
+            if verdict.ok is None:
+                refused[contender.name, re.sub(r"\d+", "#", verdict.skipped_because)] += 1
+            else:
+                passed[contender.name] += verdict.ok
+                worst[contender.name] = max(worst.get(contender.name, 0.0), verdict.margin)
+            if progress is not None:
+                progress(index, verdict)
+            if verdict.ok is False:
+                failures.append(Failure.of(contender, shape, verdict, executor))
+                failures[-1] = _smallest(contender, failures[-1], executor)
+                if verdict.fatal or len(failures) >= most_failures:
+                    break
+    except KeyboardInterrupt:
+        stopped = True
+    return FuzzReport(
+        seed=seed,
+        drawn=drawn,
+        passed=dict(passed),
+        refused=dict(refused),
+        worst=worst,
+        failures=tuple(failures),
+        stopped=stopped,
+    )
 
 
-def _failure(contender: Contender, shape: Shape, verdict: Verdict, executor: Executor) -> Failure:
-    smallest, found = (shape, verdict) if verdict.fatal else shrink(contender, shape, verdict, executor)
-    command = f"gemm-tracks check --device {executor.name} --kernels {contender.name} --shapes '{smallest}'"
-    return Failure(drawn=shape, smallest=smallest, verdict=found, command=command)
+def _smallest(contender: Contender, failure: Failure, executor: Executor) -> Failure:
+    """The failure shrunk; after a GPU fault there is nothing left to try with."""
+    if failure.verdict.fatal:
+        return failure
+    shape, verdict = shrink(contender, failure.drawn, failure.verdict, executor)
+    return dataclasses.replace(Failure.of(contender, shape, verdict, executor), drawn=failure.drawn)
 
 
 def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compare import driver
 from compare.contenders import Contender, contenders
-from kernel.errors import MissingToolError, NoDeviceError, UsageError
+from kernel.errors import MissingToolError, NoDeviceError, RejectedError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,25 +19,31 @@ if TYPE_CHECKING:
     from compare.check import Executor, FuzzReport, Verdict
 
 DEFAULT_SHAPES = {"gpu": "ladder", "cpu": "small"}
+WORTH_SAYING_S = 30.0
+"""A check on the CPU that is expected to take longer says so first."""
 
 
 def choose_executor(device: str) -> Executor:
-    """Where to check: the device asked for, else a GPU, else the PTX machine.
+    """Where to check: the device asked for (``gpu:1`` is the second visible one), else a GPU, else the PTX machine.
 
     Raises:
-        UsageError: the device is neither gpu nor cpu.
+        UsageError: the device is neither gpu nor cpu, or there is no GPU of that number.
         NoDeviceError, MissingToolError: it cannot be used here; the text says what it needs.
     """
     from compare.check import executor
 
-    if device not in ("", "gpu", "cpu"):
-        raise UsageError(f"--device {device}: gpu or cpu is needed")
-    if device == "gpu" and (problem := driver.query().problem):
-        raise NoDeviceError(
-            f"{problem}; a GPU of compute capability 9.0 with CuPy (pip install 'gemm-tracks[gpu]') is needed, "
-            "or --device cpu"
-        )
-    found = executor(device)
+    kind, _, number = device.partition(":")
+    if kind not in ("", "gpu", "cpu") or (":" in device and (kind != "gpu" or not number.isdecimal())):
+        raise UsageError(f"--device {device}: gpu, gpu:1 (and so on) or cpu is needed")
+    if kind == "gpu":
+        asked = driver.query()
+        if asked.problem:
+            raise NoDeviceError(
+                f"{asked.problem}; a GPU of compute capability 9.0 with CuPy (pip install 'gemm-tracks[gpu]') is "
+                "needed, or --device cpu"
+            )
+        driver.chosen(asked, int(number or 0))
+    found = executor(kind, int(number) if number else None)
     if found.name == "cpu" and not has_machine():
         problem = "" if device == "cpu" else f"{driver.query().problem}; "
         raise NoDeviceError(
@@ -64,12 +70,15 @@ def run_checks(
         GemmTracksError: nothing could be checked.
     """
     from compare.building import build
-    from compare.check import check_all, check_baseline
+    from compare.check import CPU_LIMIT_S, check_all, check_baseline, cpu_seconds
     from compare.check import fuzz as draw_and_check
     from compare.console import answers, messages, print_json, progress
     from compare.shapes import parse
 
+    if fuzz and shapes:
+        raise UsageError("--fuzz draws its own problems; leave --shapes out, or leave --fuzz out")
     where = choose_executor(device)
+    wanted = parse(shapes or DEFAULT_SHAPES[where.name])
     if not device and where.name == "cpu":
         messages().print(f"{driver.query().problem}: checking on the PTX machine, on the CPU")
     chosen = contenders(patterns)
@@ -87,13 +96,24 @@ def run_checks(
         raise NoDeviceError(f"none of the {len(reasons)} contenders can run on the {where.name}: {reasons[0]}")
     build(contender for contender, reason in zip(chosen, reasons, strict=True) if reason is None)
 
+    check_baseline(where, chosen)
     if fuzz:
-        report = draw_and_check(chosen, fuzz, seed, where)
+        with progress("checking", fuzz) as advance:
+            report = draw_and_check(
+                chosen, fuzz, seed, where, progress=lambda index, verdict: advance(index + 1, verdict.contender)
+            )
         print_json(fuzz_as_json(report)) if as_json else print_fuzz(report)
+        if report.stopped:
+            messages().print(f"stopped after {report.drawn} of {fuzz} problems")
+            raise KeyboardInterrupt
         return bool(report.failures)
 
-    wanted = parse(shapes or DEFAULT_SHAPES[where.name])
-    check_baseline(where, chosen)
+    if where.name == "cpu":
+        able = [c for c, reason in zip(chosen, reasons, strict=True) if reason is None]
+        expected = [cpu_seconds(c, shape.problem(c)) for shape in wanted for c in able]
+        expected = [seconds for seconds in expected if seconds <= CPU_LIMIT_S]  # the others are refused
+        if sum(expected) > WORTH_SAYING_S:
+            messages().print(f"{len(expected)} checks on the CPU, about {minutes(sum(expected))}; Ctrl-C ends early")
     tally, stopped = Tally(), False
     with progress("checking", len(wanted) * len(chosen)) as advance:
         try:
@@ -106,13 +126,21 @@ def run_checks(
         print_json([verdict_as_json(verdict) for verdict in tally.verdicts])
     else:
         console = answers()
-        console.print(tally_table(tally, chosen))
+        console.print(tally_table(tally, chosen, console.width))
         for line in tally_notes(tally):
             console.print(line, soft_wrap=True)
     if stopped:
         messages().print(f"stopped after {len(tally.verdicts)} of {len(wanted) * len(chosen)} checks")
         raise KeyboardInterrupt
+    if all(verdict.ok is None for verdict in tally.verdicts):
+        text = f"nothing was checked: {tally.verdicts[0].skipped_because}"
+        raise NoDeviceError(text) if where.name == "cpu" else RejectedError(text)
     return tally.failed
+
+
+def minutes(seconds: float) -> str:
+    """A rough time in words."""
+    return f"{seconds / 3600:.2g} h" if seconds >= 5400 else f"{max(seconds / 60, 0.5):.2g} min"
 
 
 @dataclass
@@ -129,29 +157,27 @@ class Tally:
         return (verdict for verdict in self.verdicts if verdict.contender == name)
 
 
-def tally_table(tally: Tally, chosen: Iterable[Contender]) -> Table:
+def tally_table(tally: Tally, chosen: Iterable[Contender], width: int | None = None) -> Table:
     """Per contender: how many problems passed, failed and were refused, and the largest error over its bound."""
-    from rich.table import Table
+    from compare.console import Head, table_of
 
-    table = Table(title="Agreement with float64", title_justify="left", title_style="bold")
-    for heading in ("kernel", "track", "passed", "failed", "refused", "largest error / bound", "at"):
-        table.add_column(heading, justify="left" if heading in ("kernel", "track", "at") else "right")
+    heads = (
+        Head("kernel", folds=True),
+        Head("track", goes=1),
+        *(Head(text, right=True) for text in ("passed", "failed", "refused")),
+        Head("largest error\n/ bound", right=True),
+        Head("at", folds=True, goes=2),
+    )
+    lines = []
     for contender in chosen:
         verdicts = list(tally.of(contender.name))
         counts = Counter(verdict.ok for verdict in verdicts)
         worst = max((verdict for verdict in verdicts if verdict.ok is not None), key=lambda v: v.margin, default=None)
-        margin = "" if worst is None else _margin(worst)
-        table.add_row(
-            contender.name,
-            contender.track,
-            str(counts[True]),
-            str(counts[False]),
-            str(counts[None]),
-            margin,
-            "" if worst is None else str(worst.problem),
-            style="red" if counts[False] else "",
-        )
-    return table
+        margin, where = ("", "") if worst is None else (_margin(worst), str(worst.problem))
+        numbers = (str(counts[verdict]) for verdict in (True, False, None))
+        style = "red" if counts[False] else ""
+        lines.append(((contender.name, contender.track, *numbers, margin, where), style))
+    return table_of("Agreement with float64", heads, lines, width)
 
 
 def _margin(verdict: Verdict) -> str:
@@ -187,6 +213,8 @@ def fuzz_as_json(report: FuzzReport) -> dict[str, Any]:
         "seed": report.seed,
         "drawn": report.drawn,
         "ran": report.ran,
+        "stopped": report.stopped,
+        "passed": report.passed,
         "refused": [{"contender": n, "reason": r, "count": c} for (n, r), c in report.refused.items()],
         "worst": {n: v if math.isfinite(v) else str(v) for n, v in report.worst.items()},
         "failures": [
@@ -202,7 +230,13 @@ def print_fuzz(report: FuzzReport) -> None:
 
     console = answers()
     refused = sum(report.refused.values())
-    console.print(f"seed {report.seed}: {report.drawn} problems drawn, {report.ran} run, {refused} refused")
+    console.print(
+        f"seed {report.seed}: {report.drawn} problems drawn, {report.ran} run ({100 * report.share_run:.0f} %), "
+        f"{refused} refused"
+    )
+    for name in sorted({*report.passed, *report.worst}):
+        of_bound = f"largest error {report.worst[name]:.2g} of its bound"
+        console.print(f"  passed {report.passed.get(name, 0)}x, {name}: {of_bound}", soft_wrap=True)
     for (name, reason), count in sorted(report.refused.items()):
         console.print(f"  refused {count}x, {name}: {reason}", soft_wrap=True)
     for failure in report.failures:

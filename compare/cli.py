@@ -104,7 +104,10 @@ def check(
     kernels: Kernels = None,
     shapes: Shapes = "",
     device: Annotated[
-        str, typer.Option("--device", "-d", help="gpu, or cpu for the PTX machine; a GPU is taken where there is one.")
+        str,
+        typer.Option(
+            "--device", "-d", help="gpu (gpu:1 is the second), or cpu for the PTX machine; else a GPU if there is one."
+        ),
     ] = "",
     fuzz: Annotated[int, typer.Option("--fuzz", min=0, help="Draw so many problems at random instead.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Fixes the draws of --fuzz.")] = 0,
@@ -137,6 +140,9 @@ def compare_(
     record: Annotated[
         bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
     ] = False,
+    device: Annotated[
+        int | None, typer.Option("--device", "-d", min=0, help="Which of the visible GPUs, from 0; else the first.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The main job: build, check, time and report.
@@ -152,7 +158,7 @@ def compare_(
     """
     from compare.job import run_compare
 
-    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json)
+    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json, device=device)
     if failed:
         raise typer.Exit(1)
 

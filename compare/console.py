@@ -6,11 +6,12 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 SAY_EVERY_S = 15.0
 PIPED_WIDTH = 180
@@ -29,6 +30,74 @@ def messages() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+FOLDED, LEAST_FOLDED = 24, 8
+"""Room that texts which fold are given before a column is left out, and in any case."""
+BETWEEN, EDGES = 3, 2
+"""What rich puts between two columns, and at both ends together."""
+
+
+class Head(NamedTuple):
+    """A column of a table: its heading, and what becomes of it where room is short."""
+
+    text: str
+    right: bool = False
+    folds: bool = False
+    """Texts that may run over several lines, such as a kernel's name; a number never does."""
+    goes: int = 0
+    """Its turn to be left out, the lowest first; 0: it stays."""
+
+
+def table_of(
+    title: str,
+    heads: Sequence[Head],
+    lines: Sequence[tuple[Sequence[str], str]],
+    width: int | None = None,
+    remarks: Sequence[str] = (),
+) -> Table:
+    """A table of texts, each line with its style, in which a number is whole or not there.
+
+    Where ``width`` columns do not hold it, texts are folded and columns left out, as the caption then says.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    least = [_least_width(head, [cells[place] for cells, _ in lines]) for place, head in enumerate(heads)]
+    kept = list(range(len(heads)))
+
+    def too_wide() -> int:
+        needed = sum(least[place] for place in kept) + BETWEEN * (len(kept) - 1) + EDGES
+        return 0 if width is None else max(0, needed - width)
+
+    for place in sorted((place for place, head in enumerate(heads) if head.goes), key=lambda p: heads[p].goes):
+        if too_wide():
+            kept.remove(place)
+    for place in kept:
+        if heads[place].folds:
+            least[place] = max(LEAST_FOLDED, least[place] - too_wide())
+    table = Table(
+        title=title, title_justify="left", title_style="bold", caption_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for place in kept:
+        head = heads[place]
+        justify: Literal["left", "right"] = "right" if head.right else "left"
+        table.add_column(
+            Text(head.text), justify=justify, no_wrap=not head.folds, overflow="fold", min_width=least[place]
+        )
+    for cells, style in lines:
+        table.add_row(*(Text(cells[place]) for place in kept), style=style)
+    absent = [" ".join(head.text.split()) for place, head in enumerate(heads) if place not in kept]
+    said = [*remarks, *([f"left out for want of width: {', '.join(absent)}"] if absent else [])]
+    table.caption = Text("\n".join(said)) if said else None
+    return table
+
+
+def _least_width(head: Head, cells: Sequence[str]) -> int:
+    words = [word for text in (head.text, *cells) for word in text.split("\n")]
+    widest = max(map(len, words))
+    return min(widest, FOLDED) if head.folds else widest
 
 
 def print_json(value: Any) -> None:

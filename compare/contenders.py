@@ -88,6 +88,10 @@ class Contender(ABC):
             NoDeviceError, MissingToolError, BuildError, LaunchError: it cannot run here.
         """
 
+    def on(self, gpu: str, sm_count: int) -> Contender:
+        """This contender as it plans for a device, by the name its driver reports; most plan alike for all."""
+        return self
+
     def problem(self, m: int, n: int, k: int, **changes: Any) -> Problem:
         """A problem of this contender's types, in its first layout unless another is given."""
         types = {"dtype_in": self.dtype_in, "dtype_acc": self.dtype_acc, "dtype_out": self.dtype_out}
@@ -115,6 +119,9 @@ class KernelContender(Contender):
         """The contender of a catalog entry, its fields copied."""
         shared = (f.name for f in dataclasses.fields(Contender))
         return cls(kernel=kernel, **{name: getattr(kernel, name) for name in shared})
+
+    def on(self, gpu: str, sm_count: int) -> KernelContender:
+        return dataclasses.replace(self, kernel=self.kernel.on(gpu, sm_count))
 
     def rejects(self, problem: Problem) -> str | None:
         reason = self.rejects_type_or_layout(problem)
@@ -179,7 +186,8 @@ def every_contender() -> tuple[Contender, ...]:
     from cutlass_ref import catalog as cutlass_catalog
     from handwritten import catalog as handwritten_catalog
 
-    kernels: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *cutlass_catalog.KERNELS)
+    ours: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *handwritten_catalog.DISPATCHERS)
+    kernels: tuple[Kernel, ...] = (*ours, *cutlass_catalog.KERNELS)
     found: list[Contender] = [*map(KernelContender.of, kernels), *LIBRARIES]
     found.sort(key=lambda contender: FAMILIES.index(contender.family))
     names = [contender.name for contender in found]
@@ -196,7 +204,7 @@ def contenders(patterns: Sequence[str] | None = None) -> tuple[Contender, ...]:
         patterns: names or globs (``v?_*``); one text may hold several, separated by commas.
 
     Raises:
-        CatalogError: a pattern matches nothing; names the nearest ones.
+        CatalogError: a pattern matches nothing (the text names the nearest ones), or there is no name in the texts.
     """
     return choose(every_contender(), patterns)
 
@@ -207,6 +215,10 @@ def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[
     texts = [part.strip() for text in patterns or () for part in text.split(",")]
     wanted = [text for text in texts if text]
     if not wanted:
+        if texts:
+            raise CatalogError(
+                f"{','.join(patterns or ())!r} names no kernel; give names or globs, or leave it out for all"
+            )
         return known
     names = [contender.name for contender in known]
     chosen: set[str] = set()

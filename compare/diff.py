@@ -19,7 +19,7 @@ from typing import Any
 from compare import runs
 from compare.rows import KEY
 from compare.statistics import Interval, ratio_of_medians
-from kernel.errors import RunFileError
+from kernel.errors import RunFileError, UsageError
 
 THRESHOLD = 0.02
 """A change of less than this is none: the same kernel moves by up to 1 % between two sessions."""
@@ -134,9 +134,18 @@ def diff_runs(before: str | Path, after: str | Path, threshold: float = THRESHOL
 
     Raises:
         RunFileError: one of them cannot be read.
+        UsageError: they have no row in common, or the threshold is none.
     """
+    if not 0.0 <= threshold < 1.0:
+        raise UsageError(f"--threshold {threshold:g}: a fraction from 0 to below 1 is needed, such as {THRESHOLD:g}")
     (_, rows_before), (_, rows_after) = runs.read_run(before), runs.read_run(after)
-    return diff_rows(rows_before, read_samples(before), rows_after, read_samples(after), threshold)
+    found = diff_rows(rows_before, read_samples(before), rows_after, read_samples(after), threshold)
+    if not found.changes:
+        raise UsageError(
+            f"{before} and {after} have no timed row in common ({len(rows_before)} and {len(rows_after)} rows; "
+            f"a row is told by {', '.join(KEY)}), so nothing can be compared"
+        )
+    return found
 
 
 def key_of(row: Mapping[str, Any]) -> Key:

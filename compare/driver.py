@@ -7,11 +7,14 @@ empty CUDA_VISIBLE_DEVICES are each named as what they are.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from kernel.errors import UsageError
 
 CUDA_ERROR_NO_DEVICE = 100
 MULTIPROCESSOR_COUNT = 16
@@ -75,6 +78,20 @@ def query(library: str = LIBRARY) -> Driver:
         return Driver(version=version, devices=(), problem=f"no GPU: the driver reports none{hint}")
     devices = tuple(_device(cuda, ordinal) for ordinal in range(number.value))
     return Driver(version=version, devices=devices, problem="")
+
+
+def chosen(asked: Driver, ordinal: int) -> Driver:
+    """The same answer with one device alone: number ``ordinal`` of those that are visible.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    if not 0 <= ordinal < len(asked.devices):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hint = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible!r}"
+        names = ", ".join(f"{device.ordinal} ({device.name})" for device in asked.devices) or "none"
+        raise UsageError(f"there is no device {ordinal}; the driver shows {names}{hint}")
+    return dataclasses.replace(asked, devices=(asked.devices[ordinal],))
 
 
 def _error_name(cuda: ctypes.CDLL, status: int) -> str:

@@ -73,18 +73,18 @@ class Site(Protocol):
 
 
 class GpuSite:
-    """The current CUDA device.
+    """A CUDA device, by its number among the visible ones; it becomes the current one.
 
     Raises:
-        NoDeviceError, MissingToolError: none can be used here.
+        NoDeviceError, MissingToolError: it cannot be used here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ordinal: int = 0) -> None:
         from compare.check import GpuExecutor
         from compare.timing import GpuBench
 
-        self.executor: Executor = GpuExecutor()
-        self.bench: Bench = GpuBench()
+        self.executor: Executor = GpuExecutor(ordinal)
+        self.bench: Bench = GpuBench(ordinal)
 
     def ceilings(self) -> list[Ceiling]:
         from compare.ceilings import measure_ceilings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare.contenders import KernelContender, contenders
-from kernel.errors import UsageError
+from kernel.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +110,6 @@ def roof_of(gpu: str, track: str) -> Roof | None:
         CatalogError: no bandwidth is known for a device of that name.
     """
     from compare.peaks import peak
-    from kernel.errors import CatalogError
     from kernel.intensity import BANDWIDTH, Roof
 
     if gpu not in BANDWIDTH:
@@ -131,7 +130,13 @@ def inspection_of(name: str, shape: str, gpu: str = "") -> Inspection:
 
     if name.endswith(FILE_SUFFIXES):
         return inspect_file(Path(name), roof=roof_of(gpu, "fp32_simt") if gpu else None)
-    (*_, contender) = contenders([name])
+    try:
+        (*_, contender) = contenders([name])
+    except CatalogError:
+        if name and Path(name).exists():
+            known = ", ".join(FILE_SUFFIXES)
+            raise UsageError(f"{name} is neither a kernel's name nor a file that ends in {known}") from None
+        raise
     if not isinstance(contender, KernelContender) or contender.name != name:
         raise UsageError(f"{name}: one kernel from a catalog, or a .cu, .ptx or .cubin file, can be inspected")
     problem = parse(shape)[0].problem(contender) if shape else None
@@ -165,7 +170,13 @@ def print_side_by_side(left: Inspection, right: Inspection, console: Console) ->
 
 
 def print_source(one: Inspection, console: Console) -> None:
-    """The text that was compiled."""
+    """The text that was compiled.
+
+    Raises:
+        UsageError: the file that was given is machine code.
+    """
+    if one.source.endswith(".cubin"):
+        raise UsageError(f"{one.source} is machine code and brings no source; --sass prints what it holds")
     console.file.write(Path(one.source).read_text(encoding="utf-8"))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, refused
+from compare.building import Built, build, built_rows, built_table, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -69,8 +69,16 @@ class Request:
         return chosen if self.patterns else tuple(contender for contender in chosen if contender.in_default_set)
 
 
-def run_compare(patterns: Sequence[str] | None, shapes: str, out: Path | None, *, record: bool, as_json: bool) -> bool:
-    """Run the command; true where a check or gate failed.
+def run_compare(
+    patterns: Sequence[str] | None,
+    shapes: str,
+    out: Path | None,
+    *,
+    record: bool,
+    as_json: bool,
+    device: int | None = None,
+) -> bool:
+    """Run the command; true where a check or gate failed. ``device`` counts the visible GPUs from 0.
 
     Raises:
         GemmTracksError: nothing could be compared.
@@ -88,8 +96,10 @@ def run_compare(patterns: Sequence[str] | None, shapes: str, out: Path | None, *
     if problem:
         if record or out is not None:
             raise NoDeviceError(f"{problem}; --record and --out keep measurements, and none can be made here")
+        if device is not None:
+            raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, asked, out, as_json=as_json)
+    return with_gpu(request, driver.chosen(asked, device or 0), out, as_json=as_json)
 
 
 def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
@@ -110,7 +120,7 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         )
     else:
         console = answers()
-        console.print(built_table(here))
+        console.print(built_table(here, console.width))
         if folder is None:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
@@ -164,7 +174,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     console = answers()
     console.print()
     console.rule(origin, align="left")
-    for table in report.tables(rows):
+    for table in report.tables(rows, console.width):
         console.print(table)
         console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
@@ -172,11 +182,12 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
 
 
 def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
-    """Build, check, time, report; every finished group is kept on disk."""
+    """Build, check, time, report; every finished group is kept on disk. ``asked`` holds the one device to use."""
     from compare.console import messages, print_json
     from compare.groups import GpuSite
 
-    chosen = request.contenders()
+    device = asked.devices[0]
+    chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
@@ -184,7 +195,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     writer = runs.RunWriter(folder, provenance)
     if writer.finished:
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
-    complete = measure(request, chosen, built, writer, GpuSite())
+    complete = measure(request, chosen, built, writer, GpuSite(asked.devices[0].ordinal))
     rows = without_impossible(with_sgemm_ratio(writer.rows))
     writer.provenance |= {CEILINGS: writer.samples_of(CEILINGS), "cublas_kernels": cublas_kernels(rows)}
     writer.finish(complete=complete, rows=rows)
@@ -411,7 +422,8 @@ def run_part(
     by_name = {contender.name: contender for contender in passed}
     for one in found:
         contender = by_name[one.name]
-        ceiling = ceiling_of(ceilings, group.track, contender.instruction, one.window, facts.compute_capability)
+        instruction = runner_columns(contender, group.problem).get("instruction", contender.instruction)
+        ceiling = ceiling_of(ceilings, group.track, instruction, one.window, facts.compute_capability)
         rate = ceiling.tflops if ceiling else None
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}

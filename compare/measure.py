@@ -114,8 +114,9 @@ def quick() -> Settings:
             sample_s=0.0008,
             stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
+        # Four minutes leave no room for longer windows under a power cap; the intervals are wider there.
         sustained=SustainedSettings(
-            stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)
+            capped_s=0.6, stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)
         ),
         sustained_sizes=(4096, 8192),
         sustained_all=False,
@@ -632,7 +633,8 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
         count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
         others = count - 1
         windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
-        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * settings.sustained.window_s + launch)
+        window_s = settings.sustained.window_s if track == "fp32_simt" else settings.sustained.capped_s
+        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * window_s + launch)
     return total
 
 

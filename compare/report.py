@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compare.console import Head, table_of
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -76,8 +78,7 @@ def shapes_in(rows: Iterable[Row]) -> list[Shape]:
 class Field(NamedTuple):
     """One printed column: heading, and the text of a row's cell."""
 
-    heading: str
-    right: bool
+    head: Head
     cell: Callable[[Row], str]
 
 
@@ -140,32 +141,31 @@ def _tile(row: Row) -> str:
 
 def fields(track: str) -> tuple[Field, ...]:
     """The printed columns of one track's table."""
-    same = Field(f"x {CUBLAS_TITLES[track]}\n[95 %]", True, _ratio)
-    sgemm = () if track == "fp32_simt" else (Field("x cuBLAS\nSGEMM", True, _sgemm_ratio),)
+    same = Field(Head(f"x {CUBLAS_TITLES[track]}\n[95 %]", right=True), _ratio)
+    sgemm = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
     if track == "fp32_simt":
-        same = Field("x cuBLAS SGEMM\n[95 %]", True, lambda row: _ratio(row) or _sgemm_ratio(row))
+        same, sgemm = Field(same.head, lambda row: _ratio(row) or _sgemm_ratio(row)), ()
     return (
-        Field("kernel", False, _name),
-        Field("layout", False, lambda row: "" if row["layout"] in (None, "rr") else str(row["layout"])),
-        Field("tile", False, _tile),
-        Field("regs", True, lambda row: _count(row["registers"])),
-        Field("error\n/ bound", False, _error),
-        Field("time us", True, _time),
-        Field("TFLOP/s", True, _if_timed("tflops", 2)),
+        Field(Head("kernel", folds=True), _name),
+        Field(Head("layout", goes=4), lambda row: "" if row["layout"] in (None, "rr") else str(row["layout"])),
+        Field(Head("tile", goes=5), _tile),
+        Field(Head("regs", right=True, goes=2), lambda row: _count(row["registers"])),
+        Field(Head("error\n/ bound", goes=6), _error),
+        Field(Head("time us", right=True, goes=9), _time),
+        Field(Head("TFLOP/s", right=True), _if_timed("tflops", 2)),
         same,
         *sgemm,
-        Field("%\npeak", True, _if_timed("pct_track_peak", 1)),
-        Field("% FP16\npeak", True, _if_timed("pct_fp16_peak", 2)),
-        Field("MHz", True, _if_timed("sm_clock_mhz", 0)),
+        Field(Head("%\npeak", right=True, goes=3), _if_timed("pct_track_peak", 1)),
+        Field(Head("% FP16\npeak", right=True, goes=8), _if_timed("pct_fp16_peak", 2)),
+        Field(Head("MHz", right=True, goes=1), _if_timed("sm_clock_mhz", 0)),
     )
 
 
-def tables(rows: Iterable[Row]) -> list[Table]:
-    """One table per shape and track, so that no table mixes data types. Contenders that did not run are rows too."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
+def tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
+    """One table per shape and track, so that no table mixes data types. Contenders that did not run are rows too.
 
+    ``width``, in columns of text, is what they have to fit in; None for as much as they need.
+    """
     chosen = headline(rows)
     result = []
     for shape in shapes_in(chosen):
@@ -173,18 +173,12 @@ def tables(rows: Iterable[Row]) -> list[Table]:
             inside = [row for row in chosen if shape_of(row) == shape and row["track"] == track]
             if not inside:
                 continue
-            used = [f for f in fields(track) if f.heading == "kernel" or any(f.cell(row) for row in inside)]
-            table = Table(
-                title=f"{shape}  {title}", title_justify="left", title_style="bold", caption_justify="left",
-                box=SIMPLE_HEAD, pad_edge=False,
-            )  # fmt: skip
-            for column in used:
-                table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
-            for row in inside:
-                style = "" if is_timed(row) else "red" if row["ok"] is False else "dim"
-                table.add_row(*(Text(column.cell(row)) for column in used), style=style)
-            table.caption = Text("\n".join(notes(inside))) if notes(inside) else None
-            result.append(table)
+            used = [f for f in fields(track) if f.head.folds or any(f.cell(row) for row in inside)]
+            lines = [
+                ([f.cell(row) for f in used], "" if is_timed(row) else "red" if row["ok"] is False else "dim")
+                for row in inside
+            ]
+            result.append(table_of(f"{shape}  {title}", [f.head for f in used], lines, width, notes(inside)))
     return result
 
 
@@ -253,7 +247,8 @@ def scene(rows: Iterable[Row]) -> Scene | None:
     return Scene(shape, window, inside)
 
 
-def _against_cublas(row: Row) -> float | None:
+def against_cublas(row: Row) -> float | None:
+    """Time of cuBLAS on the same track over the row's; None where no cuBLAS time is there to compare."""
     value = row["x_cublas"] if row["x_cublas"] is not None else None
     if value is None and row["track"] == "fp32_simt":
         value = row["x_cublas_sgemm"]
@@ -278,7 +273,7 @@ def cutlass_lines(rows: Iterable[Row]) -> list[str]:
         if best is not None:
             chosen.append(("best measured", best))
         for label, row in chosen:
-            ratio = _against_cublas(row)
+            ratio = against_cublas(row)
             fraction = f"{ratio:.3f} of {CUBLAS_TITLES[track]}" if ratio is not None else "no cuBLAS time to compare"
             lines.append(
                 f"CUTLASS {label}, {title}, {where.shape}, {where.window}: {_kernel_of(row)} "
@@ -287,28 +282,33 @@ def cutlass_lines(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
-def closing_lines(rows: Iterable[Row]) -> tuple[str, str]:
-    """The two gaps in words and numbers: on the same track, and to the next track."""
+def closing_lines(rows: Iterable[Row], *, entry_names: bool = True) -> tuple[str, str]:
+    """The two gaps in words and numbers: on the same track, and to the next track.
+
+    ``entry_names`` adds the name of the kernel that cuBLAS ran.
+    """
     where = scene(rows)
     if where is None:
         return (
             "Same track: nothing was timed, so no gap is stated.",
             "Different track: nothing was timed, so no gap is stated.",
         )
-    return _same_track(where), _different_track(where)
+    return _same_track(where, entry_names), _different_track(where)
 
 
-def _same_track(where: Scene) -> str:
+def _same_track(where: Scene, entry_names: bool) -> str:
     place = f"Same track (FP32 SIMT, {where.shape}, {where.window})"
     ours, theirs = fastest(where.pick("handwritten", "fp32_simt")), fastest(where.pick("cublas", "fp32_simt"))
     if ours is None or theirs is None:
         absent = "hand-written kernel" if ours is None else "cuBLAS SGEMM"
         return f"{place}: no {absent} was timed, so no gap is stated."
-    ratio = _against_cublas(ours)
+    ratio = against_cublas(ours)
     if ratio is None:
         ratio = theirs["time_us"] / ours["time_us"]
     text = f"{place}: the best hand-written kernel, {ours['name']}, reaches {ours['tflops']:.1f} TFLOP/s against "
-    text += f"{theirs['tflops']:.1f} for cuBLAS SGEMM ({theirs['kernel_name'] or theirs['name']}): {ratio:.3f} times it"
+    text += f"{theirs['tflops']:.1f} for cuBLAS SGEMM"
+    text += f" ({theirs['kernel_name'] or theirs['name']})" if entry_names else ""
+    text += f": {ratio:.3f} times it"
     if ours["x_cublas_lo"] is not None and ours["x_cublas_hi"] is not None:
         text += f", 95 % interval {ours['x_cublas_lo']:.3f} to {ours['x_cublas_hi']:.3f}"
     if ours["x_cublas_lo"] is not None and ours["x_cublas_lo"] > 1:
@@ -322,7 +322,7 @@ def _different_track(where: Scene) -> str:
     place = f"Different track (FP16 Tensor Core, {where.shape}, {where.window})"
     sgemm, fp16 = fastest(where.pick("cublas", "fp32_simt")), fastest(where.pick("cublas", "fp16_tensor"))
     parts = []
-    fp32_peak, fp16_peak = _peak(sgemm, "pct_track_peak"), _peak(sgemm, "pct_fp16_peak")
+    fp32_peak, fp16_peak = peak_behind(sgemm, "pct_track_peak"), peak_behind(sgemm, "pct_fp16_peak")
     if fp32_peak and fp16_peak:
         parts.append(
             f"the FP32 peak is {100 * fp32_peak / fp16_peak:.2f} % of the FP16 peak "
@@ -339,7 +339,7 @@ def _different_track(where: Scene) -> str:
     return f"{place}: {'; '.join(parts)}."
 
 
-def _peak(row: Row | None, column: str) -> float | None:
+def peak_behind(row: Row | None, column: str) -> float | None:
     """TFLOP/s of the peak behind a percentage column, or None where it is not known."""
     if row is None or not row[column] or row["tflops"] is None:
         return None
@@ -354,52 +354,98 @@ def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 
 
-def markdown(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None) -> str:
-    """The result tables of the README: the two gaps, the ladder where most of it was timed, and the tracks.
+class ResultTable(NamedTuple):
+    """One table of results, before it is markdown or LaTeX. ``code`` marks the columns that hold names."""
+
+    title: str
+    source: str
+    heads: tuple[str, ...]
+    right: tuple[bool, ...]
+    code: tuple[bool, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+def result_tables(
+    rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None
+) -> tuple[ResultTable, ...]:
+    """The ladder where most of it was timed, and the tracks; empty where nothing was timed.
 
     Of families whose kernels a package generates, the default and the fastest stand for all. ``summaries``
     says what each rung adds, by name.
     """
     rows = list(rows)
-    where = scene(rows)
-    if where is None:
-        return "No recorded run yet."
+    where, steps = scene(rows), ladder_scene(rows)
     source = origin(run, recorded=False).removeprefix("Measured here: ")
-    lines = [f"- {line}" for line in closing_lines(rows)]
-    lines += ["", *_ladder_table(rows, source, summaries or {})]
-    lines += ["", f"**The tracks.** {source}. {where.shape}, {where.window}, warm L2.", ""]
-    lines += ["| track | kernel | TFLOP/s | x cuBLAS, same track | x cuBLAS SGEMM | % of FP16 peak |"]
-    lines += ["|---|---|---:|---:|---:|---:|"]
+    found = []
+    if steps is not None:
+        found.append(_ladder_table(steps, source, summaries or {}))
+    if where is not None:
+        found.append(_tracks_table(where, source))
+    return tuple(found)
+
+
+def _tracks_table(where: Scene, source: str) -> ResultTable:
+    lines = []
     for track, title in TRACK_TITLES.items():
         for family in FAMILY_ORDER:
             for row in _representatives(where.pick(family, track), family):
-                cells = (title.partition(" (")[0], _called(row), f"{row['tflops']:.1f}", *_fractions(row))
-                lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+                lines.append(
+                    (title.partition(" (")[0], str(row["name"]), _mark(row), f"{row['tflops']:.1f}", *_fractions(row))
+                )
+    return ResultTable(
+        "The tracks",
+        f"{source}. {where.shape}, {where.window}, warm L2.",
+        ("track", "kernel", "", "TFLOP/s", "x cuBLAS, same track", "x cuBLAS SGEMM", "% of FP16 peak"),
+        (False, False, False, True, True, True, True),
+        (False, True, False, False, False, False, False),
+        tuple(lines),
+    )
 
 
-def _ladder_table(rows: Sequence[Row], source: str, summaries: Mapping[str, str]) -> list[str]:
-    """Every hand-written FP32 kernel at the problem where most were timed, between cuBLAS and CUTLASS."""
+def ladder_scene(rows: Iterable[Row]) -> Scene | None:
+    """The problem where most hand-written FP32 kernels were timed; then the larger one. None where none was.
+
+    One row a kernel: sustained, or burst where that alone was measured.
+    """
     groups: dict[Shape, list[Row]] = {}
     for row in headline(rows):
-        if row["track"] == "fp32_simt" and is_timed(row):
+        if is_timed(row):
             groups.setdefault(shape_of(row), []).append(row)
 
     def rank(item: tuple[Shape, list[Row]]) -> tuple[int, int]:
         shape, inside = item
-        return sum(row["family"] == "handwritten" for row in inside), shape.m * shape.n * shape.k
+        ours = sum(row["family"] == "handwritten" and row["track"] == "fp32_simt" for row in inside)
+        return ours, shape.m * shape.n * shape.k
 
+    if not groups:
+        return None
     shape, inside = max(groups.items(), key=rank)
-    window = " (burst where marked)" if any(row["window"] == "burst" for row in inside) else ""
-    lines = [f"**The ladder.** {source}. {shape}, sustained{window}, warm L2.", ""]
-    lines += ["| kernel | what it adds | TFLOP/s | x cuBLAS SGEMM | % of FP16 peak |", "|---|---|---:|---:|---:|"]
-    for family in ("handwritten", "cutlass", "cublas"):
-        for row in _representatives([row for row in inside if row["family"] == family], family):
-            what = summaries.get(str(row["name"]), "")
-            mark = "" if row["window"] == "sustained" else " (burst)"
+    return Scene(shape, "sustained", inside) if rank((shape, inside))[0] else None
+
+
+def _ladder_table(where: Scene, source: str, summaries: Mapping[str, str]) -> ResultTable:
+    """Every hand-written FP32 kernel, between CUTLASS and cuBLAS."""
+    window, lines = "", []
+    for family in ("handwritten", *GENERATED, "cublas"):
+        for row in _representatives(where.pick(family, "fp32_simt"), family):
+            mark = _mark(row)
+            if row["window"] != "sustained":
+                mark, window = " ".join((mark, "(burst)")).strip(), " (burst where marked)"
             ratio, _, fp16 = _fractions(row)
-            lines.append(f"| {_called(row)}{mark} | {what} | {row['tflops']:.1f} | {ratio} | {fp16} |")
-    return lines
+            what = summaries.get(str(row["name"]), "")
+            lines.append((str(row["name"]), mark, what, f"{row['tflops']:.1f}", ratio, fp16))
+    return ResultTable(
+        "The ladder",
+        f"{source}. {where.shape}, sustained{window}, warm L2.",
+        ("kernel", "", "what it adds", "TFLOP/s", "x cuBLAS SGEMM", "% of FP16 peak"),
+        (False, False, False, True, True, True),
+        (True, False, False, False, False, False),
+        tuple(lines),
+    )
+
+
+def _mark(row: Row) -> str:
+    return "(default)" if row["family"] in GENERATED and row["is_default"] else ""
 
 
 def _representatives(rows: Sequence[Row], family: str) -> list[Row]:
@@ -408,11 +454,66 @@ def _representatives(rows: Sequence[Row], family: str) -> list[Row]:
     return [row for row in rows if family not in GENERATED or row is best or row["is_default"]]
 
 
-def _called(row: Row) -> str:
-    default = " (default)" if row["family"] in GENERATED and row["is_default"] else ""
-    return f"`{row['name']}`{default}"
-
-
 def _fractions(row: Row) -> tuple[str, str, str]:
     """Against cuBLAS on the same track, against cuBLAS SGEMM, and of the FP16 peak."""
-    return _number(_against_cublas(row), 3), _sgemm_ratio(row), _number(row["pct_fp16_peak"], 1)
+    return _number(against_cublas(row), 3), _sgemm_ratio(row), _number(row["pct_fp16_peak"], 1)
+
+
+NOTHING_TIMED = "Nothing in this run was timed."
+
+
+def markdown(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None) -> str:
+    """The two gaps and the tables of :func:`result_tables`, as the README shows them."""
+    rows = list(rows)
+    tables_found = result_tables(rows, run, summaries)
+    if not tables_found:
+        return NOTHING_TIMED
+    lines = [f"- {line}" for line in closing_lines(rows)]
+    for table in tables_found:
+        lines += ["", f"**{table.title}.** {table.source}", ""]
+        heads = [head for head in table.heads if head]
+        rule = ["---:" if right else "---" for head, right in zip(table.heads, table.right, strict=True) if head]
+        lines += [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|"]
+        for cells in table.lines:
+            texts = [f"`{cell}`" if code else cell for cell, code in zip(cells, table.code, strict=True)]
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in _joined(table.heads, texts))} |")
+    return "\n".join(lines)
+
+
+def _joined(heads: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Cells of a line, those without a heading joined to the one before."""
+    cells: list[str] = []
+    for head, text in zip(heads, texts, strict=True):
+        if head:
+            cells.append(text)
+        else:
+            cells[-1] = f"{cells[-1]} {text}".strip()
+    return cells
+
+
+LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+def latex(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None) -> str:
+    """The tables of :func:`result_tables` for a paper. Needs the package booktabs."""
+
+    def escaped(text: str) -> str:
+        return "".join(LATEX_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+
+    lines = []
+    for table in result_tables(rows, run, summaries):
+        kept = [right for head, right in zip(table.heads, table.right, strict=True) if head]
+        lines += [r"\begin{table}", r"  \centering", f"  \\caption{{{escaped(f'{table.title}. {table.source}')}}}"]
+        lines += [f"  \\begin{{tabular}}{{{''.join('r' if right else 'l' for right in kept)}}}", r"    \toprule"]
+        lines += [f"    {' & '.join(escaped(head) for head in table.heads if head)} \\\\", r"    \midrule"]
+        for cells in table.lines:
+            texts = [
+                f"\\texttt{{{escaped(cell)}}}" if code else escaped(cell)
+                for cell, code in zip(cells, table.code, strict=True)
+            ]
+            lines.append(f"    {' & '.join(_joined(table.heads, texts))} \\\\")
+        lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+    return "\n".join(lines) if lines else f"% {NOTHING_TIMED}"

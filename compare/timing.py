@@ -33,8 +33,6 @@ MIN_CLOCK_WINDOW_S = 150e-6
 """Shortest interval whose clock is stated: the global timer may tick in microseconds."""
 POLL_S = 0.003
 """The energy counter is timed by when a poll sees it move, so polls must be far shorter than a power window."""
-WINDOW_PARTS = 2
-"""A sustained window is counted in its last half."""
 
 
 class Enqueues(Protocol):
@@ -92,14 +90,14 @@ class SliceReading:
 
 @dataclass(frozen=True)
 class WindowReading:
-    """A sustained window's counted half: seconds of a launch in each part of it, and the state."""
+    """A sustained window's counted part: seconds of a launch in each sample of it, and the state."""
 
     seconds: tuple[float, ...]
     began: float
-    """When the counted half began and ended, seconds of :meth:`Bench.now`."""
+    """When the counted part began and ended, seconds of :meth:`Bench.now`."""
     ended: float
     total_s: float
-    """The whole window, first half included."""
+    """The whole window, its uncounted lead included."""
     clock_mhz: float | None = None
     state: State = field(default_factory=State)
     launches: int = 0
@@ -151,8 +149,8 @@ class Bench(Protocol):
     def slice(self, jobs: Sequence[Job]) -> SliceReading:
         """Run jobs back to back, each timed by itself."""
 
-    def window(self, job: Job, seconds: float) -> WindowReading:
-        """Run one job over and over for at least ``seconds``; the second half is counted."""
+    def window(self, job: Job, seconds: float, lead_s: float | None = None) -> WindowReading:
+        """Run one job over and over for at least ``seconds``; what follows the first ``lead_s`` (half) is counted."""
 
     def captures(self, work: Work) -> str:
         """Why the work cannot be captured in a graph, or nothing."""
@@ -285,11 +283,13 @@ class GpuBench:
         )
         return SliceReading(readings, mask)
 
-    def window(self, job: Job, seconds: float) -> WindowReading:
+    def window(self, job: Job, seconds: float, lead_s: float | None = None) -> WindowReading:
         estimate = self._one_sample(Job(job.work, job.launches, job.timer))
+        fraction = 0.5 if lead_s is None else lead_s / seconds
         for _ in range(3):
-            parts = max(2 * WINDOW_PARTS, int(1.05 * seconds / (estimate * job.launches)) + 1)
-            reading = self._window(job, parts + parts % 2)
+            parts = max(4, int(1.05 * seconds / (estimate * job.launches)) + 1)
+            parts += parts % 2
+            reading = self._window(job, parts, round(fraction * parts))
             if reading.total_s >= seconds:
                 return reading
             estimate = reading.total_s / (parts * job.launches)
@@ -436,13 +436,12 @@ class GpuBench:
         except self._rt.CUDARuntimeError as error:
             raise LaunchError(f"{name}: a kernel in this slice failed: {error}") from error
 
-    def _window(self, job: Job, parts: int) -> WindowReading:
-        """Run a job ``parts`` times without a pause and count the second half."""
+    def _window(self, job: Job, parts: int, first_counted: int) -> WindowReading:
+        """Run a job ``parts`` times without a pause and count those from ``first_counted`` on."""
         if job.timer == "graph":
             self._graph(job.work, job.launches)
         self._forbid_persisting_lines()
         clocks = self._clock_slots(2)
-        first_counted = parts // WINDOW_PARTS
         gate = _Gate(self._gate)
         start, timed = self._event(), []
         marks: list[Any] = []

@@ -2,7 +2,7 @@
 Core kernels of handwritten/tensor_catalog.py.
 
 Adding a rung is one .cu file and one entry here. Tile extents have no other home: they reach the
-source as -D macros, and the source refuses to build without them.
+source as -D macros, and the source refuses to build without them. Dispatchers have no source: they pick among the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 
 from handwritten import tensor_catalog
+from handwritten.dispatch import DispatchKernel
 from handwritten.kernel import HandwrittenKernel, Rule
 from handwritten.tensor_catalog import TensorKernel
 from handwritten.wide_tile import StreamKKernel, WideTileKernel
@@ -160,14 +161,41 @@ LADDER: tuple[HandwrittenKernel, ...] = (
 KERNELS: tuple[HandwrittenKernel | TensorKernel, ...] = (*LADDER, *tensor_catalog.KERNELS)
 
 
-def get(name: str) -> HandwrittenKernel | TensorKernel:
-    """The kernel called ``name``.
+DISPATCHERS: tuple[DispatchKernel, ...] = (
+    DispatchKernel(
+        name="simt_dispatch",
+        track="fp32_simt",
+        instruction="ffma",
+        arch="sm_90a",
+        tile=Tile(),
+        summary="the kernel of this ladder that a table tuned beforehand names for the shape",
+        candidates=LADDER,
+        defaults=("v7_wide_tile",),
+    ),
+    DispatchKernel(
+        name="fp16_dispatch",
+        track="fp16_tensor",
+        instruction="wgmma",
+        arch="sm_90a",
+        tile=Tile(),
+        dtype_in="float16",
+        dtype_out="float16",
+        layouts=("rr", "rc"),
+        summary="the Tensor Core kernel that a table tuned beforehand names for the shape",
+        candidates=tensor_catalog.KERNELS,
+        defaults=("h3_wide_tile",),
+    ),
+)
+
+
+def get(name: str) -> HandwrittenKernel | TensorKernel | DispatchKernel:
+    """The kernel or dispatcher called ``name``.
 
     Raises:
         CatalogError: there is none; the text gives the nearest name.
     """
-    names = [kernel.name for kernel in KERNELS]
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    known = {kernel.name: kernel for kernel in (*KERNELS, *DISPATCHERS)}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
         raise CatalogError(f"no hand-written kernel is called {name!r}; the nearest is {near[0]}")
-    return KERNELS[names.index(name)]
+    return known[name]

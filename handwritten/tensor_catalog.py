@@ -238,6 +238,9 @@ class WgmmaKernel(TensorKernel):
                 return kernel
         return self.fallbacks[-1]
 
+    def why(self, problem: Problem) -> str:
+        return self.beyond_tensor_maps(problem) or ""
+
     def rejects(self, problem: Problem) -> str | None:
         runner = self.runner(problem)
         return super().rejects(problem) if runner is self else runner.rejects(problem)

@@ -286,7 +286,9 @@ def _compile(unit: Unit, text: str, folder: Path) -> None:
         began = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, cwd=scratch, check=False)
         seconds = time.monotonic() - began
-        log = done.stdout + done.stderr
+        shown = unit.source.name if isinstance(unit.source, Path) else f"{unit.name}.cu"
+        # The copy that is compiled lies in a folder that is gone by the time anybody reads this.
+        log = (done.stdout + done.stderr).replace(str(source), shown).replace(f"{scratch}{os.sep}", "")
         if done.returncode != 0:
             first = next((line for line in log.splitlines() if "error" in line), log.strip()[-400:])
             raise BuildError(f"{unit.name}: nvcc {nvcc.version} refused it: {first}", log)

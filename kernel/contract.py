@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel.errors import DtypeError, LayoutError, ShapeError
+from kernel.errors import BuildError, DtypeError, LayoutError, ShapeError
 
 ITEMSIZE = {"float32": 4, "float16": 2}
 """Bytes per element of every data type an operand can have."""
@@ -207,8 +207,21 @@ class Unit:
     """True only where the catalog entry says so, with its reason beside it."""
 
     def text(self) -> str:
-        """The source text, UTF-8."""
-        return self.source.read_text(encoding="utf-8") if isinstance(self.source, Path) else self.source()
+        """The source text, UTF-8.
+
+        Raises:
+            BuildError: the file cannot be read.
+            MissingToolError: it has to be emitted, and what emits it is not installed.
+        """
+        if not isinstance(self.source, Path):
+            return self.source()
+        try:
+            return self.source.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            what = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise BuildError(
+                f"{self.name}: its source {self.source.parent.name}/{self.source.name} cannot be read ({what})"
+            ) from None
 
     def include_folders(self) -> tuple[Path, ...]:
         """The include folders, found now: they differ between machines and are in no key."""
@@ -383,6 +396,18 @@ class Kernel(ABC):
     @abstractmethod
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
         """The parameters of each launch, in the same order as :meth:`launches`."""
+
+    def runner(self, problem: Problem) -> Kernel:
+        """The kernel whose code runs the problem: this one, or one that it hands the problem over to."""
+        return self
+
+    def why(self, problem: Problem) -> str:
+        """Why :meth:`runner` is who it is, in one phrase; empty where it is this kernel."""
+        return ""
+
+    def on(self, gpu: str, sm_count: int) -> Kernel:
+        """This kernel as it plans for a device, by the name its driver reports; most plan alike for all."""
+        return self
 
     def rejects_type_or_layout(self, problem: Problem) -> str | None:
         """The part of :meth:`rejects` that all families share: data types and layout."""

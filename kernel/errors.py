@@ -50,6 +50,10 @@ class RunFileError(GemmTracksError):
     """A recorded run cannot be read, or is not one."""
 
 
+class TableError(GemmTracksError):
+    """A dispatch table cannot be read, or is not one."""
+
+
 class BuildError(GemmTracksError):
     """The compiler refused a kernel, or the static gate refused what it made; carries the log."""
 

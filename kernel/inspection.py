@@ -189,6 +189,9 @@ def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof
     notes: list[str] = []
     if not planned.launches:
         raise UsageError(f"{problem} launches nothing, so there is nothing to inspect; give m, n and k of at least 1")
+    runner = kernel if problem.is_scale_only else kernel.runner(problem)
+    if runner is not kernel:
+        notes.append(f"{runner.name} runs it ({kernel.why(problem)})")
     position, built, listing = _main_launch(planned.launches)
     launch = planned.launches[position]
     if len(planned.launches) > 1:
@@ -205,12 +208,12 @@ def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof
         launch=launch,
         packed=packed,
         problem=problem,
-        tile=kernel.tile,
+        tile=runner.tile,
         identity={
             "name": kernel.name,
             "family": kernel.family,
             "track": kernel.track,
-            "instruction": kernel.instruction,
+            "instruction": runner.instruction,
             "variant": planned.variant,
         },
         roof=roof,

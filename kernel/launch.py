@@ -7,6 +7,7 @@ Nothing here touches a driver until :func:`prepare` is called.
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 from kernel.build import artifact
@@ -231,10 +232,19 @@ def _allow_shared_memory(function: Any, launch: Launch, built: Artifact) -> None
         function.max_dynamic_shared_size_bytes = launch.dynamic_smem
 
 
+@functools.cache
+def _identity(device: int) -> tuple[str, int]:
+    """Name and number of SMs of a device."""
+    properties = cupy_module().cuda.runtime.getDeviceProperties(device)
+    return properties["name"].decode(), int(properties["multiProcessorCount"])
+
+
 class Prepared:
     """A problem that is ready to run: enqueue it as often as wanted, on any stream of its device."""
 
     def __init__(self, kernel: Kernel, problem: Problem, pointers: Pointers) -> None:
+        if type(kernel).on is not Kernel.on:
+            kernel = kernel.on(*_identity(cupy_module().cuda.runtime.getDevice()))
         self.kernel = kernel
         self.problem = problem
         self.plan = plan(kernel, problem)

@@ -68,6 +68,21 @@ def stated_version(path: Path) -> str:
 
 
 @functools.cache
+def architectures() -> tuple[str, ...]:
+    """What the compiler builds machine code for, such as sm_80; those bound to one GPU (sm_90a) are not listed.
+
+    Raises:
+        MissingToolError: there is no nvcc, or it does not answer.
+    """
+    nvcc = find("nvcc")
+    try:
+        done = subprocess.run([nvcc.path, "--list-gpu-code"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingToolError(f"{nvcc.path} --list-gpu-code failed ({error}); install the toolkit again") from None
+    return tuple(word for word in done.stdout.split() if word.startswith("sm_"))
+
+
+@functools.cache
 def find(name: str) -> Tool:
     """The tool to use for ``name``: nvcc, ptxas, cuobjdump, nvdisasm, g++, ncu, compute-sanitizer …
 

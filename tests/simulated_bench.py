@@ -167,13 +167,14 @@ class SimulatedBench:
         self.log.append([(job.work.name, job.launches, job.timer, job.lead_in) for job in jobs])
         return SliceReading(tuple(Reading(*self._run(job)) for job in jobs), 0)
 
-    def window(self, job, seconds):
+    def window(self, job, seconds, lead_s=None):
+        lead_s = seconds / 2 if lead_s is None else lead_s
         self.log.append([("window", job.work.name, job.launches, job.timer)])
         parts, began = [], self.clock
         while self.clock - began < seconds:
             middle = self.clock
             parts.append((middle, *self._run(job)))
-        counted = [part for part in parts if part[0] >= began + seconds / 2] or parts[-1:]
+        counted = [part for part in parts if part[0] >= began + lead_s] or parts[-1:]
         state = State(power_w=min(job.work.prepared[0].contender.watts, self.cap_w), power_from="energy", throttle=())
         return WindowReading(
             seconds=tuple(part[1] for part in counted),

@@ -32,7 +32,6 @@ def test_names_are_unique_identifiers_and_variants_share_their_base():
         assert kernel.group == base.group
         if kernel.name != kernel.base:
             assert kernel.name.startswith(kernel.base)
-            assert not kernel.in_default_set
             assert not kernel.is_default
 
 

@@ -111,7 +111,8 @@ class HostExecutor:
 
 
 class HostSite:
-    def __init__(self):
+    def __init__(self, ordinal=0):
+        assert ordinal == 0
         # An L2 of 16 KiB: cold timing then needs a few operand sets, not thousands.
         facts = DeviceFacts(name="NVIDIA H200", sms=132, l2_bytes=1 << 14, compute_capability=(9, 0), max_mhz=1980.0)
         self.bench, self.executor = SimulatedBench(facts=facts), HostExecutor()

@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 from compare import sanitize as module
-from compare.sanitize import FOUND, Outcome, main, planted_unit, reported, sanitize
+from compare.contenders import KernelContender, every_contender
+from compare.sanitize import (
+    DEFAULT_SHAPES,
+    FOUND,
+    PLANTED_IN,
+    Outcome,
+    choose,
+    deal,
+    main,
+    planted_unit,
+    problems_of,
+    reported,
+    sanitize,
+)
 from kernel.errors import MissingToolError, UsageError
 from kernel.toolchain import Tool
 
@@ -37,8 +50,9 @@ def test_reports_are_counted():
 )
 def test_clean_means_silent_about_kernels_and_loud_about_the_planted_fault(planted, findings, runs, wrong, ok):
     outcome = Outcome(
-        tool="memcheck", planted=planted, findings=findings, runs=runs, wrong=wrong, seconds=1.0, log="memcheck.log"
-    )
+        tool="memcheck", planted=planted, kernels=("v0",), findings=findings, runs=runs, wrong=wrong, seconds=1.0,
+        log="memcheck.log",
+    )  # fmt: skip
     assert outcome.ok is ok
 
 
@@ -55,16 +69,20 @@ def stand_in(tmp_path, monkeypatch):
         "log = pathlib.Path(arguments[arguments.index('--log-file') + 1])\n"
         "log.write_text(told['planted' if planted else 'plain'])\n"
         "if told['results'] is not None:\n"
-        "    pathlib.Path(arguments[arguments.index('--out') + 1]).write_text(json.dumps(told['results']))\n"
+        "    names = arguments[arguments.index('--kernels') + 1].split(',')\n"
+        "    runs = [{'kernel': n, 'problem': '1x1x1', **run} for n in names for run in told['results']]\n"
+        "    text = ''.join(json.dumps(run) + chr(10) for run in runs)\n"
+        "    pathlib.Path(arguments[arguments.index('--out') + 1]).write_text(text)\n"
         "print('said on the way')\n"
-        f"sys.exit({FOUND} if planted else 0)\n"
+        f"sys.exit({FOUND} if planted else told['status'])\n"
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     tool = Tool(name="compute-sanitizer", path=script, version="2025.3.1", origin="PATH")
     monkeypatch.setattr(module, "find", lambda name: tool)
+    monkeypatch.setattr(KernelContender, "needs", lambda self: "")
 
-    def tell(plain=CLEAN, planted=DIRTY, results=({"kernel": "v0_naive", "problem": "1x1x1", "reason": ""},)):
-        told = {"plain": plain, "planted": planted, "results": results}
+    def tell(plain=CLEAN, planted=DIRTY, results=({"reason": "it did not end"}, {"reason": ""}), status=0):
+        told = {"plain": plain, "planted": planted, "results": results, "status": status}
         (tmp_path / "told.json").write_text(json.dumps(told))
 
     tell()
@@ -72,10 +90,13 @@ def stand_in(tmp_path, monkeypatch):
 
 
 def test_clean_session_writes_its_summary(stand_in, tmp_path, capsys):
-    assert main(["--kernels", "cublas_sgemm", "--tools", "memcheck,racecheck", "--out", str(tmp_path / "out")]) == 0
+    assert main(["--kernels", "v2_block_tile", "--tools", "memcheck,racecheck", "--out", str(tmp_path / "out")]) == 0
     summary = json.loads((tmp_path / "out" / "sanitize.json").read_text())
     assert summary["ok"] is True
-    assert summary["kernels"] == ["cublas_sgemm"]
+    assert summary["kernels"] == ["v2_block_tile"]
+    assert summary["families"] == {"handwritten": 1}
+    assert {entry["kernels"][0] for entry in summary["sessions"] if entry["planted"]} == {PLANTED_IN}
+    assert all("SUMMARY" in entry["report"] for entry in summary["sessions"])
     assert [(entry["tool"], entry["planted"], entry["ok"]) for entry in summary["sessions"]] == [
         ("memcheck", True, True),
         ("memcheck", False, True),
@@ -89,13 +110,15 @@ def test_clean_session_writes_its_summary(stand_in, tmp_path, capsys):
     ("told", "said"),
     [
         ({"plain": DIRTY}, "17 findings, NOT as it should be"),
-        ({"planted": CLEAN.replace("0", "zero"), "results": None}, "the process ended with 0"),
-        ({"results": [{"kernel": "v0_naive", "problem": "1x1x1", "reason": "wrong"}]}, "v0_naive on 1x1x1: wrong"),
+        ({"planted": CLEAN.replace("0", "zero"), "results": None}, "v0_naive: none of the shapes ran"),
+        ({"results": None, "status": 1}, "the process ended with 1 at v0_naive on nothing yet: said on the way"),
+        ({"results": [{"reason": "it did not end"}], "status": -11}, "v0_naive on 1x1x1: it did not end"),
+        ({"results": [{"reason": "wrong"}]}, "v0_naive on 1x1x1: wrong"),
     ],
 )
 def test_a_finding_or_a_wrong_result_exits_with_1(stand_in, tmp_path, capsys, told, said):
     stand_in(**told)
-    assert main(["--kernels", "cublas_sgemm", "--tools", "memcheck", "--out", str(tmp_path / "out")]) == 1
+    assert main(["--kernels", "v0_naive", "--tools", "memcheck", "--out", str(tmp_path / "out")]) == 1
     assert said in capsys.readouterr().out
 
 
@@ -109,6 +132,38 @@ def test_unknown_tool_and_missing_tool_are_typed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "find", missing)
     assert main(["--tools", "memcheck", "--out", str(tmp_path)]) == 3
     assert "compute-sanitizer was not found" in capsys.readouterr().err
+
+
+def test_a_process_beyond_its_limit_is_ended_and_named(stand_in, tmp_path, monkeypatch):
+    (tmp_path / "compute-sanitizer").write_text(f"#!{sys.executable}\nimport time; time.sleep(60)\n")
+    monkeypatch.setattr(module, "LIMIT_S", 0.5)
+    summary = sanitize("v0_naive", "1", ["memcheck"], tmp_path / "out")
+    assert summary["ok"] is False
+    assert "ended after 0.5 s" in summary["sessions"][1]["wrong"][0]
+
+
+@pytest.mark.parametrize("contender", every_contender(), ids=lambda c: c.name)
+def test_every_contender_takes_a_shape_with_tails_in_every_layout(contender):
+    problems = [problem for problem, _ in problems_of(contender, DEFAULT_SHAPES)]
+    assert {problem.layout for problem in problems} == set(contender.layouts)
+    for extent, block in (("m", contender.tile.BLOCK_M), ("n", contender.tile.BLOCK_N), ("k", contender.tile.BLOCK_K)):
+        assert any(getattr(problem, extent) % max(block, 1) or not block for problem in problems), extent
+
+
+def test_everything_built_is_chosen_and_nothing_is_dealt_twice(stand_in, monkeypatch, tmp_path):
+    chosen, left_out = choose("")
+    names = [contender.name for contender in every_contender()]
+    assert sorted([*chosen, *left_out]) == sorted(names)
+    assert {c.name for c in every_contender() if c.in_default_set and c.family == "handwritten"} <= set(chosen)
+    hands = deal(names, 12)
+    assert sorted(name for hand in hands for name in hand) == sorted(names)
+    assert max(map(len, hands)) == 12
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(tmp_path / "bundle"))
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "manifest.json").write_text('{"units": {}}')
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(MissingToolError, match="v0_naive, not in the bundle"):
+        sanitize("v0_naive", "1", ["memcheck"], tmp_path / "out")
 
 
 @pytest.mark.nvcc

@@ -187,6 +187,18 @@ def test_sustained_windows_are_long_enough_and_surrounded_by_cublas():
     assert interval(result.steady[5].ratios).value == pytest.approx(1 / 1.5, rel=0.01)
 
 
+def test_windows_are_longer_where_the_clock_does_not_hold():
+    group = contenders(3)
+    for one in group:
+        one.watts = 900.0
+    bench, result = steady(group, bench=SimulatedBench(cap_w=500.0))
+    assert all(window.total_s >= STEADY.capped_s for one in result.steady for window in one.windows)
+    assert all(window.ended - window.began >= 0.95 for one in result.steady for window in one.windows)
+    tried = [entry[0][1] for entry in bench.log if entry[0][0] == "window"]
+    assert tried[:2] == ["cublas_sgemm"] * 2  # the short one that showed the cap counts for nothing
+    assert tried[1:] == result.order
+
+
 def test_sustained_order_is_random_and_reproducible():
     orders = [steady(contenders(6), seed=seed)[1].order for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
@@ -217,8 +229,8 @@ def test_wide_sustained_intervals_cost_repeats():
     rng_noise = contenders(3, noise=0.0)
 
     class Unsteady(SimulatedBench):
-        def window(self, job, seconds):
-            reading = super().window(job, seconds)
+        def window(self, job, seconds, lead_s=None):
+            reading = super().window(job, seconds, lead_s)
             shaken = tuple(value * random.Random(self.clock).uniform(0.9, 1.1) for value in reading.seconds[:1])
             return type(reading)(shaken, reading.began, reading.ended, reading.total_s)
 

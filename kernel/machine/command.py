@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kernel.build import artifact
 from kernel.contract import Kernel, Problem, Unit
 from kernel.errors import MachineFault, UsageError
-from kernel.machine.execute import program, run
+from kernel.machine.execute import impossible, program, run
 from kernel.machine.gemm import Outcome, simulate
 from kernel.machine.lower import Program
 from kernel.machine.mapping import lane_map, tile_problem
@@ -27,6 +27,7 @@ from kernel.machine.ptx import Module, parse
 from kernel.machine.report import Counters, Report
 from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
+from kernel.toolchain import architectures, find
 
 DTYPES = {
     "f16": "<f2",
@@ -60,7 +61,7 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
     """PTX text of a .ptx file, or of a .cu file built for ``arch`` (cached like every build).
 
     Raises:
-        UsageError: no such file, or neither of the two.
+        UsageError: no such file, neither of the two, or an architecture that the compiler does not know.
         BuildError, MissingToolError: nvcc refused it, or is not there.
     """
     if not path.is_file():
@@ -69,6 +70,11 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
         return path.read_text(encoding="utf-8")
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither a .cu nor a .ptx file")
+    known = architectures()
+    if not re.fullmatch(r"sm_\d+[af]?", arch) or arch.rstrip("af") not in known:
+        raise UsageError(
+            f"--arch {arch}: {find('nvcc')} builds for {', '.join(known)} (sm_90 and later also with an a)"
+        )
     name = re.sub(r"\W", "_", path.stem)
     unit = Unit(name=f"file_{name}", arch=arch, source=path.absolute(), flags=("-lineinfo", *flags), allow_spills=True)
     return artifact(unit).ptx.read_text(encoding="utf-8")
@@ -167,10 +173,9 @@ def run_file(
         dynamic_smem: bytes.
 
     Raises:
-        UsageError: file, symbol or arguments do not fit.
+        UsageError: file, symbol or arguments do not fit, or no GPU could make the launch.
         BuildError, MissingToolError: it cannot be built.
-        MachineFault: the launch is impossible or reaches an opcode the machine lacks; what the kernel
-            does wrong is in the report.
+        MachineFault: it reaches an opcode the machine lacks; what the kernel does wrong is in the report.
     """
     text = ptx_of(path, arch, flags)
     entry = entry_of(parse(text), symbol)
@@ -190,10 +195,14 @@ def run_file(
         values.append(value)
         if isinstance(value, Buffer):
             shapes[number] = (value, dtype, shape, save)
+    launch = Shape(grid=grid, block=block, dynamic_smem=dynamic_smem)
+    reason = impossible(code, launch)
+    if reason is not None:
+        raise UsageError(f"{entry} cannot be launched like this: {reason}")
     report = run(
         text,
         entry,
-        Shape(grid=grid, block=block, dynamic_smem=dynamic_smem),
+        launch,
         values,
         checks=checks,
         keep_going=keep_going,

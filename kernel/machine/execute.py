@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kernel.contract import Argument, Launch
+from kernel.contract import MAX_GRID_X, MAX_GRID_YZ, Argument, Launch
 from kernel.errors import MachineFault, UnsupportedError
 from kernel.machine.engine import (
     COUNT,
@@ -55,6 +55,24 @@ def program(ptx: str | Path, entry: str) -> Program:
     return _program(ptx.read_text(encoding="utf-8") if isinstance(ptx, Path) else ptx, entry)
 
 
+def impossible(code: Program, launch: Launch | Shape) -> str | None:
+    """Why no GPU of compute capability 9.0 could launch this, or None."""
+    threads = math.prod(launch.block)
+    if not 1 <= threads <= 1024 or min(launch.block) < 1 or launch.block[2] > 64:
+        return f"a block of {launch.block} threads; 1 to 1024 are possible, at most 64 of them along z"
+    if code.function.max_threads and threads > math.prod(code.function.max_threads):
+        bound = math.prod(code.function.max_threads)
+        return f"{threads} threads a block, but it was compiled for at most {bound}"
+    if min(launch.grid) < 1:
+        return f"a grid of {launch.grid} blocks; every extent must be at least 1"
+    if launch.grid[0] > MAX_GRID_X or max(launch.grid[1:]) > MAX_GRID_YZ:
+        return f"a grid of {launch.grid} blocks; it ends at {MAX_GRID_X} along x, at {MAX_GRID_YZ} along y and z"
+    if code.static_smem + launch.dynamic_smem > MAX_SHARED:
+        total = f"{launch.dynamic_smem} + {code.static_smem} static bytes of shared memory"
+        return f"{total}; a block can have {MAX_SHARED}"
+    return None
+
+
 def run(
     ptx: str | Path,
     entry: str,
@@ -86,17 +104,10 @@ def run(
     """
     code = program(ptx, entry)
     checks = checks or Checks()
-    threads, count = math.prod(launch.block), math.prod(launch.grid)
-    if not 1 <= threads <= 1024 or min(launch.block) < 1:
-        raise MachineFault(f"{entry}: a block of {launch.block} threads; 1 to 1024 are possible")
-    if code.function.max_threads and threads > math.prod(code.function.max_threads):
-        bound = math.prod(code.function.max_threads)
-        raise MachineFault(f"{entry}: {threads} threads a block, but it was compiled for at most {bound}")
-    if min(launch.grid) < 1:
-        raise MachineFault(f"{entry}: a grid of {launch.grid} blocks; every extent must be at least 1")
-    if code.static_smem + launch.dynamic_smem > MAX_SHARED:
-        total = f"{launch.dynamic_smem} + {code.static_smem} static bytes of shared memory"
-        raise MachineFault(f"{entry}: {total}; a block can have {MAX_SHARED}")
+    count = math.prod(launch.grid)
+    reason = impossible(code, launch)
+    if reason is not None:
+        raise MachineFault(f"{entry}: {reason}")
     if blocks is not None and any(not 0 <= block < count for block in blocks):
         raise MachineFault(f"{entry}: blocks {list(blocks)} are not all in a grid of {count}")
     memory = [*buffers, *(argument for argument in arguments if isinstance(argument, Buffer))]

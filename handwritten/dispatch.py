@@ -1,0 +1,190 @@
+"""Dispatchers: contenders that pick one of our kernels for each problem, from a table tuned beforehand.
+
+The rule, in order; the first kernel that accepts the problem is taken:
+
+1. *tuned*: the table has the very problem (extents, layout, alignment class) for as many SMs as there are; its
+   kernels in the order in which they finished.
+2. *modelled*: every kernel that was timed at one of the tuned shapes nearest in (log m, log n, log k) is predicted
+   for the problem, and the quickest is taken. A kernel's time is waves x k x its own rate: waves are block tiles over
+   resident blocks, rounded up (not for kernels that cut work along k), and the rate is what it took per wave and k
+   at the nearest of those shapes. So wave fill decides between tiles, and measurement says how good a tile is.
+3. *default*: the kernels named in the catalog entry, in order, where there is no table at all.
+
+A plan needs no device: without one it is made for the table's own GPU. On another GPU (:meth:`DispatchKernel.on`)
+entries count where the number of SMs is the same; elsewhere the model is asked, with that device's waves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from handwritten.table import Entry, Table, alignment_class, nearest, tables
+from kernel.contract import Argument, Kernel, Launch, Pointers, Problem, Unit, ceil_div
+
+NEIGHBOURS = 4
+"""Tuned shapes whose kernels are considered for a problem between them."""
+LAYOUT_STEP, ALIGNMENT_STEP, OUTPUT_STEP = 1.0, 0.5, 0.25
+"""Distances, in doublings of an extent: another layout, half the alignment, another output type."""
+
+
+class Choice(NamedTuple):
+    """The kernel for a problem, and how it was found."""
+
+    kernel: Kernel
+    reason: str
+
+
+def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
+    """Waves times k: how much of k one resident block works through, of ``slots`` resident at once.
+
+    Whole waves, and whole steps of the block tile along k; kernels that share tiles along k, which is what a
+    workspace is for, fill their blocks evenly instead.
+    """
+    tile = kernel.runner(problem).tile
+    rows, columns = max(tile.BLOCK_M, 1), max(tile.BLOCK_N, 1)
+    tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
+    step = max(tile.BLOCK_K, 1)
+    depth = ceil_div(max(problem.k, 1), step) * step
+    sharing = [launch.blocks for launch in kernel.launches(problem) if launch.workspace]
+    if sharing:
+        return max(tiles * depth / min(slots, max(sharing)), step)
+    return float(ceil_div(tiles, slots) * depth)
+
+
+def distance(entry: Entry, problem: Problem) -> float:
+    """How far a tuned shape is from a problem, in doublings of an extent."""
+    extents = ((entry.m, problem.m), (entry.n, problem.n), (entry.k, problem.k))
+    apart = math.dist(*zip(*((math.log2(a), math.log2(max(b, 1))) for a, b in extents), strict=True))
+    apart += LAYOUT_STEP * sum(a != b for a, b in zip(entry.layout, problem.layout, strict=True))
+    apart += ALIGNMENT_STEP * abs(math.log2(entry.align / alignment_class(problem)))
+    return apart + OUTPUT_STEP * (entry.dtype_out != problem.dtype_out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchKernel(Kernel):
+    """Several kernels of one track under one name; each problem runs on one of them, which ``variant`` names."""
+
+    family: str = "handwritten"
+    candidates: tuple[Kernel, ...]
+    """Kernels that a table may name, all of one track and with the same types."""
+    defaults: tuple[str, ...]
+    """Names of those taken in this order where no table helps; the last must refuse nothing that fits a GPU."""
+    gpu: str = ""
+    """Device that is planned for; empty for the table's own."""
+    sm_count: int = 0
+
+    def on(self, gpu: str, sm_count: int) -> DispatchKernel:
+        return dataclasses.replace(self, gpu=gpu, sm_count=sm_count)
+
+    def table(self) -> Table | None:
+        """The table that is looked up; None where there is none.
+
+        Raises:
+            TableError: one of the tables is damaged.
+        """
+        return nearest(tables(self.track), self.gpu, self.sm_count)
+
+    def pool(self) -> tuple[Kernel, ...]:
+        """Kernels that may be chosen: those that the table names, and the defaults."""
+        table = self.table()
+        names = {*self.defaults, *(table.kernels if table else ())}
+        return tuple(kernel for kernel in self.candidates if kernel.name in names)
+
+    def choose(self, problem: Problem) -> Choice | None:
+        """The kernel for a problem that is neither empty nor scale-only; None where every one refuses it."""
+        table = self.table()
+        known = {kernel.name: kernel for kernel in self.candidates}
+        for name, reason in self._ranking(problem, table, known):
+            kernel = known.get(name)
+            if kernel is not None and _accepts(kernel, problem):
+                return Choice(kernel, reason)
+        return None
+
+    def _ranking(self, problem: Problem, table: Table | None, known: dict[str, Kernel]) -> Iterator[tuple[str, str]]:
+        """Names in the order in which they are asked, with the reason."""
+        if table is not None:
+            entry = table.exact(problem) if self.sm_count in (0, table.sm_count) else None
+            if entry is not None:
+                for name in entry.times_us:
+                    yield name, f"tuned on {table.origin}"
+            for name, shape in self._predictions(problem, table, known):
+                yield name, f"modelled by waves and its rate at {shape}, tuned on {table.origin}"
+        for name in self.defaults:
+            yield name, "the default, where no table helps"
+        for kernel in self.pool():
+            yield kernel.name, "the first that takes it"
+
+    def _predictions(self, problem: Problem, table: Table, known: dict[str, Kernel]) -> list[tuple[str, str]]:
+        """(name, tuned shape) of kernels that run the problem themselves, by predicted time.
+
+        One that would hand it over is left to the kernel it hands over to, whose rates are its own.
+        """
+        found: dict[str, tuple[float, str]] = {}
+        near = sorted(table.entries, key=lambda entry: distance(entry, problem))
+        for number, entry in enumerate(near):
+            if number >= NEIGHBOURS and found:
+                break
+            tuned = entry.problem(self.dtype_in, self.dtype_acc)
+            for name, us in entry.times_us.items():
+                kernel = known.get(name)
+                if kernel is None or name in found or not (_runs(kernel, problem) and _runs(kernel, tuned)):
+                    continue
+                resident = table.kernels[name].blocks_per_sm
+                here = slot_work(kernel, problem, resident * (self.sm_count or table.sm_count))
+                there = slot_work(kernel, tuned, resident * table.sm_count)
+                found[name] = (us / there * here, f"{entry.m}x{entry.n}x{entry.k}")
+        return [(name, found[name][1]) for name in sorted(found, key=lambda name: found[name][0])]
+
+    def _chosen(self, problem: Problem) -> Kernel:
+        choice = self.choose(problem)
+        assert choice is not None, "plan() asks for no launch that rejects() refuses"
+        return choice.kernel
+
+    def rejects_type_or_layout(self, problem: Problem) -> str | None:
+        reason = self.candidates[-1].rejects_type_or_layout(problem)
+        for kernel in self.candidates:
+            if kernel.rejects_type_or_layout(problem) is None:
+                return None
+        return reason and reason.replace(self.candidates[-1].name, self.name)
+
+    def rejects(self, problem: Problem) -> str | None:
+        if self.choose(problem) is not None:
+            return None
+        last = next(kernel for kernel in self.candidates if kernel.name == self.defaults[-1])
+        return last.rejects_type_or_layout(problem) or last.rejects(problem)
+
+    def runner(self, problem: Problem) -> Kernel:
+        """The chosen kernel, or the one that it hands the problem over to."""
+        return self._chosen(problem).runner(problem)
+
+    def why(self, problem: Problem) -> str:
+        choice = self.choose(problem)
+        assert choice is not None, "there is no reason for what is refused"
+        further = choice.kernel.why(problem)
+        return f"{choice.kernel.name}: {choice.reason}" + (f"; {further}" if further else "")
+
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(dict.fromkeys(unit for kernel in self.pool() for unit in kernel.units()))
+
+    def variant(self, problem: Problem) -> str:
+        kernel = self._chosen(problem)
+        own = kernel.variant(problem)
+        return f"{kernel.name}.{own}" if own else kernel.name
+
+    def launches(self, problem: Problem) -> tuple[Launch, ...]:
+        return self._chosen(problem).launches(problem)
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        return self._chosen(problem).pack(problem, pointers)
+
+
+def _runs(kernel: Kernel, problem: Problem) -> bool:
+    return _accepts(kernel, problem) and kernel.runner(problem) is kernel
+
+
+def _accepts(kernel: Kernel, problem: Problem) -> bool:
+    return kernel.rejects_type_or_layout(problem) is None and kernel.rejects(problem) is None
