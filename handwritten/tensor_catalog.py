@@ -100,13 +100,13 @@ def _extents(problem: Problem) -> tuple[Argument, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class MmaSyncKernel(TensorKernel):
-    """One block per tile; its threads copy, so that any pitch and base will do."""
+    """Threads copy, so that any pitch and base will do."""
 
     instruction: str = "mma_sync"
     vectors: tuple[int, ...] = (8, 2, 1)
     """Elements in one access to A and B, widest first: 16 or 4 bytes by cp.async, 2 bytes through a register."""
-    per_sm: int = 1
-    """Persistent blocks that an SM holds at once."""
+    persistent: bool = False
+    """True where one block an SM walks over tiles; C then leaves through shared memory of its own."""
 
     @property
     def threads(self) -> int:
@@ -135,15 +135,16 @@ class MmaSyncKernel(TensorKernel):
         )
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        tile = self.tile
+        tile, tiles = self.tile, self.tiles(problem)
         stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
-        slices = self.threads * tile.WARP_N  # 2 bytes for each of 32 / 2 rows of a warp, or 4 for each of 32 / 4
+        # Of each warp 16 rows of FP16, or 8 of FP32, and a barrier.
+        leaving = self.threads * tile.WARP_N + 8 if self.persistent else 0
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out, self.vector(problem)),
             entry=self.entry,
-            grid=(min(self.tiles(problem), SM_COUNT * self.per_sm), 1, 1),
+            grid=(min(tiles, SM_COUNT) if self.persistent else tiles, 1, 1),
             block=(self.threads, 1, 1),
-            dynamic_smem=tile.NUM_STAGES * stage + slices + 8,
+            dynamic_smem=tile.NUM_STAGES * stage + leaving,
         )
         return (launch,)
 
@@ -168,6 +169,14 @@ H0 = MmaSyncKernel(
     ),
     swizzle="chunk ^ row % 8",
     summary="mma.sync on fragments from swizzled shared memory, three cp.async stages",
+)
+
+H0_PERSISTENT = MmaSyncKernel(
+    name="h0_persistent",
+    tile=H0.tile,
+    persistent=True,
+    swizzle=H0.swizzle,
+    summary="h0 in persistent blocks that load the next tile while they store one; warps meet at an mbarrier",
 )
 
 
@@ -521,4 +530,4 @@ H6 = TurnedKernel(
     summary="C^T = B^T A^T in tiles of 224 x 256, so that either layout of B comes in whole lines",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6)
+KERNELS: tuple[TensorKernel, ...] = (H0, H0_PERSISTENT, H1, H2, H3, H4, H5, *H5_TILES, H6)
