@@ -1,8 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds overlap across tiles to h0: one block an SM walks over tiles and loads the first stages of the next while it
-// stores one; its warps meet at an mbarrier, arrive early and wait late, instead of stopping together. Runs on sm_80
-// and later. Limited by shared-memory bandwidth and by mma.sync itself, whose ceiling on Hopper lies below that of
-// wgmma. Refuses nothing but a grid of 2^31 blocks.
+// Adds overlap across tiles to h0: one block an SM walks over tiles and loads the first stages of the next
+// while it stores one; its warps meet at an mbarrier, arrive early and wait late, instead of stopping
+// together. Runs on sm_80 and later. Limited by shared-memory bandwidth and by mma.sync itself, whose ceiling
+// on Hopper lies below that of wgmma. Refuses nothing but a grid of 2^31 blocks.
 #include <cstdint>
 #include <type_traits>
 #include "tensor_epilogue.cuh"
@@ -30,14 +30,16 @@ constexpr int COPIES = STAGE_BYTES / 16 / THREADS, COPIES_A_STEP = (COPIES + STE
 #ifndef LOAD_EVERY_LAST
 #define LOAD_EVERY_LAST 2
 #endif
-static_assert(WAIT_AT + LOAD_EVERY_LAST * (TILES_M + TILES_N / 2 - 1) < TILES_M * TILES_N, "all loads have a turn");
+static_assert(WAIT_AT + LOAD_EVERY_LAST * (TILES_M + TILES_N / 2 - 1) < TILES_M * TILES_N,
+              "all loads have a turn");
 #ifndef COPY_FROM
 #define COPY_FROM 2
 #endif
 #ifndef COPY_EVERY
 #define COPY_EVERY 7
 #endif
-static_assert(COPY_FROM + COPY_EVERY * (COPIES_A_STEP - 1) < WARP_M / 16 * (WARP_N / 8), "all copies have a turn");
+static_assert(COPY_FROM + COPY_EVERY * (COPIES_A_STEP - 1) < WARP_M / 16 * (WARP_N / 8),
+              "all copies have a turn");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "ldmatrix.x4 brings 16 rows of A, or 16 columns of B");
 static_assert(BLOCK_K % 64 == 0 && BLOCK_N % 64 == 0, "the swizzle permutes eight chunks of a row");
@@ -56,8 +58,8 @@ __device__ __forceinline__ uint32_t swizzled(int row, int chunk) {
 
 constexpr int ROW_BYTES = WARP_N * OUT_BYTES;  // of the warp tile of C on its way out
 static_assert(ROW_BYTES % 128 == 0, "a row is whole swizzle periods");
-// A warp's rows of C leave a few at a time, through shared memory of its own behind the stages, while the next tile's
-// first stages arrive.
+// A warp's rows of C leave a few at a time, through shared memory of its own behind the stages, while the
+// next tile's first stages arrive.
 constexpr int SLICE_ROWS = 32 / OUT_BYTES, SLICE_BYTES = SLICE_ROWS * ROW_BYTES;
 constexpr int WARPS = THREADS / 32;
 
@@ -204,9 +206,9 @@ __device__ __forceinline__ void load_fragment(Fragments& to, const FragmentPlace
 }
 
 // Fragments hold pairs of a row; C is written in whole rows of the warp tile, SLICE_ROWS of them at a time.
-__device__ __forceinline__ void store_tile(const float (&acc)[TILES_M][TILES_N][4], Out* __restrict__ C, uint32_t staged,
-                                           int block_m, int block_n, int m, int n, long long ldc, float alpha,
-                                           float beta) {
+__device__ __forceinline__ void store_tile(const float (&acc)[TILES_M][TILES_N][4], Out* __restrict__ C,
+                                           uint32_t staged, int block_m, int block_n, int m, int n,
+                                           long long ldc, float alpha, float beta) {
     const int lane = threadIdx.x % 32;
     const bool pairs = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
     const bool chunks = ldc * OUT_BYTES % 16 == 0 && reinterpret_cast<uintptr_t>(C) % 16 == 0;
@@ -253,8 +255,8 @@ __device__ __forceinline__ void store_tile(const float (&acc)[TILES_M][TILES_N][
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    h0_persistent(const __half* __restrict__ A, const __half* __restrict__ B, Out* __restrict__ C, int m, int n,
-                int k, long long lda, long long ldb, long long ldc, float alpha, float beta) {
+    h0_persistent(const __half* __restrict__ A, const __half* __restrict__ B, Out* __restrict__ C, int m,
+                  int n, int k, long long lda, long long ldb, long long ldc, float alpha, float beta) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t stages = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -265,7 +267,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) barrier_init(all_arrived, WARPS);
     uint32_t parity = 0;
 
-    const unsigned tiles_m = (m - 1) / BLOCK_M + 1, tiles_n = (n - 1) / BLOCK_N + 1, tiles = tiles_m * tiles_n;
+    const unsigned tiles_m = (m - 1) / BLOCK_M + 1, tiles_n = (n - 1) / BLOCK_N + 1,
+                   tiles = tiles_m * tiles_n;
     const int k_tiles = (k - 1) / BLOCK_K + 1;
     int block_m, block_n;
     const __half *a_rows, *b_cols;
@@ -332,7 +335,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     const int product = i * TILES_N + snake;
                     if (step + 1 < STEPS) {
                         if (product % LOAD_EVERY == 0 && product / LOAD_EVERY < LOADS)
-                            load_fragment(fragments[(step + 1) % 2], place, now, step + 1, product / LOAD_EVERY);
+                            load_fragment(fragments[(step + 1) % 2], place, now, step + 1,
+                                          product / LOAD_EVERY);
                     } else {
                         // The slowest warp is waited for as late as the loads allow.
                         if (product == WAIT_AT) {
@@ -375,8 +379,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int load = 0; load < LOADS; ++load) load_fragment(fragments[0], place, stages, 0, load);
         now = stages;
         a_piece = a_rows + (NUM_STAGES - 1) * BLOCK_K + a_copier.row * lda + a_copier.col;
-        b_piece = b_cols + (NUM_STAGES - 1) * (B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb) + b_copier.row * ldb +
-                  b_copier.col;
+        b_piece = b_cols + (NUM_STAGES - 1) * (B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb) +
+                  b_copier.row * ldb + b_copier.col;
         int k_tile = 0;
         if (VECTOR == CHUNK && block_m + BLOCK_M <= m && block_n + BLOCK_N <= n) {
             // The tile that is copied here is whole along k too.

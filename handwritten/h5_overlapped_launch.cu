@@ -1,8 +1,9 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds overlap with the launch before to h1: blocks start, set up their barriers and fetch their tensor maps while
-// its last blocks still run, and wait only before they read. Tiles and clusters of many shapes share the source; a
-// cluster shares A along n and B along m. Limited by power, at small sizes by launch and first loads.
-// Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs those).
+// Adds overlap with the launch before to h1: blocks start, set up their barriers and fetch their tensor maps
+// while its last blocks still run, and wait only before they read. Tiles and clusters of many shapes share
+// the source; a cluster shares A along n and B along m. Limited by power, at small sizes by launch and first
+// loads. Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs
+// those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
@@ -14,8 +15,8 @@ constexpr int WARPGROUP = 128;
 constexpr int CONSUMERS = BLOCK_M / MMA_M;            // warpgroups that multiply, 64 rows of the tile each
 constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;  // the first warpgroup only loads
 constexpr int STEPS = BLOCK_K / MMA_K;
-constexpr int SPAN = 64;                       // FP16 elements in the 128 bytes that the swizzle spans
-constexpr int EIGHT_ROWS = 8 * SPAN * 2;       // bytes: the swizzle's period
+constexpr int SPAN = 64;                        // FP16 elements in the 128 bytes that the swizzle spans
+constexpr int EIGHT_ROWS = 8 * SPAN * 2;        // bytes: the swizzle's period
 constexpr int SLAB_BYTES = SPAN * BLOCK_K * 2;  // row-major B: BLOCK_K rows of 64 columns
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2, STAGE_BYTES = A_BYTES + BLOCK_N * BLOCK_K * 2;
 constexpr int A_STEP_BYTES = MMA_K * 2;                                      // k lies along the span ...
@@ -62,9 +63,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     let_next_start();
     wait_for_launch_before();
 
-    // Tiles of clusters: every block of one walks the same way, also where its own tile lies outside the matrix.
-    const unsigned tiles_m = (m - 1) / (BLOCK_M * CLUSTER_M) + 1, tiles_n = (n - 1) / (BLOCK_N * CLUSTER_N) + 1;
-    const unsigned tiles = tiles_m * tiles_n, first_tile = blockIdx.x / BLOCKS, step_tiles = gridDim.x / BLOCKS;
+    // Tiles of clusters: every block of one walks the same way, also where its own tile lies outside the
+    // matrix.
+    const unsigned tiles_m = (m - 1) / (BLOCK_M * CLUSTER_M) + 1,
+                   tiles_n = (n - 1) / (BLOCK_N * CLUSTER_N) + 1;
+    const unsigned tiles = tiles_m * tiles_n, first_tile = blockIdx.x / BLOCKS,
+                   step_tiles = gridDim.x / BLOCKS;
     const int rank = BLOCKS > 1 ? cluster_rank() : 0;
     const int rank_m = rank % CLUSTER_M, rank_n = rank / CLUSTER_M;
     const int k_blocks = (k - 1) / BLOCK_K + 1;
@@ -83,7 +87,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 const int col = (tile.n * CLUSTER_N + rank_n) * BLOCK_N + (BY_ROWS ? 0 : rank_m * SHARE_N);
                 for (int block = 0; block < k_blocks; ++block, ring.advance()) {
                     const int at_k = (backwards ? k_blocks - 1 - block : block) * BLOCK_K;
-                    const uint32_t a_share = stages + ring.index * STAGE_BYTES + rank_n * SHARE_M * BLOCK_K * 2;
+                    const uint32_t a_share =
+                        stages + ring.index * STAGE_BYTES + rank_n * SHARE_M * BLOCK_K * 2;
                     const uint32_t b_share = stages + ring.index * STAGE_BYTES + A_BYTES +
                                              rank_m * (BY_ROWS ? SHARE_K * SPAN : SHARE_N * BLOCK_K) * 2;
                     const uint32_t arrived = full + ring.index * 8;
@@ -112,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int consumer = group - 1, thread = threadIdx.x % WARPGROUP;
         // Blocks whose boxes land here: those of the same columns, then the others of the same rows.
         const int other = thread - CLUSTER_M + (thread - CLUSTER_M >= rank_n);
-        const uint32_t partner = thread < CLUSTER_M ? rank_n * CLUSTER_M + thread : other * CLUSTER_M + rank_m;
+        const uint32_t partner =
+            thread < CLUSTER_M ? rank_n * CLUSTER_M + thread : other * CLUSTER_M + rank_m;
         const auto release = [&](int stage) {
             if (thread < PARTNERS) {
                 if constexpr (BLOCKS > 1)
@@ -121,7 +127,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     barrier_arrive(empty + stage * 8);
             }
         };
-        // A descriptor's lowest field is its address in units of 16 bytes; stages lie too low to carry out of it.
+        // A descriptor's lowest field is its address in units of 16 bytes; stages lie too low to carry out of
+        // it.
         const uint64_t a_first = matrix_descriptor(stages + consumer * MMA_M * SPAN * 2, 0, EIGHT_ROWS);
         const uint64_t b_first =
             matrix_descriptor(stages + A_BYTES, B_COLUMN_MAJOR ? 0 : SLAB_BYTES, EIGHT_ROWS);

@@ -1,8 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Turns h3's tile over: columns of C on wgmma's M side, rows on its N side, so that a row-major B too comes in lines of
-// 128 bytes, and any n will do. A block's tile leaves in boxes of 128 bytes a row. Limited by power, then by the store
-// of a tile, during which nobody multiplies. Refuses what h2 refuses (h0 runs those) and rows of C that end inside
-// 16 bytes (h5 runs those).
+// Turns h3's tile over: columns of C on wgmma's M side, rows on its N side, so that a row-major B too comes
+// in lines of 128 bytes, and any n will do. A block's tile leaves in boxes of 128 bytes a row. Limited by
+// power, then by the store of a tile, during which nobody multiplies. Refuses what h2 refuses (h0 runs those)
+// and rows of C that end inside 16 bytes (h5 runs those).
 #include "turned_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
@@ -16,11 +16,13 @@ constexpr int THREADS = GROUPS * WARPGROUP;
 constexpr int STEPS = BLOCK_K / MMA_K;
 constexpr int SPAN = 64;                  // FP16 elements in the 128 bytes that the swizzle spans
 constexpr int EIGHT_ROWS = 8 * SPAN * 2;  // bytes: the swizzle's period
-constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_N * BLOCK_K * 2, STAGE_BYTES = B_BYTES + A_BYTES;
-constexpr int SLAB_BYTES = MMA_M * BLOCK_K * 2;  // B: 64 columns by a stage's k, whichever lies along the span
-constexpr int A_STEP_BYTES = MMA_K * 2;          // k lies along the span ...
+constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_N * BLOCK_K * 2,
+              STAGE_BYTES = B_BYTES + A_BYTES;
+constexpr int SLAB_BYTES =
+    MMA_M * BLOCK_K * 2;                 // B: 64 columns by a stage's k, whichever lies along the span
+constexpr int A_STEP_BYTES = MMA_K * 2;  // k lies along the span ...
 constexpr int B_STEP_BYTES = B_COLUMN_MAJOR ? MMA_K * 2 : MMA_K * SPAN * 2;  // ... or across its rows
-constexpr int SHARE_M = BLOCK_M / CLUSTER_N;     // rows of A that each block of a cluster brings to all
+constexpr int SHARE_M = BLOCK_M / CLUSTER_N;  // rows of A that each block of a cluster brings to all
 static_assert(MMA_M == 64 && MMA_K == 16, "the shape of wgmma on FP16");
 static_assert(BLOCK_N == 256, "two warpgroups with two halves each: 65,536 registers");
 static_assert(BLOCK_M == MMA_N && BLOCK_M <= 224, "one wgmma spans the block tile, and 224 accumulators fit");
@@ -52,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     let_next_start();
     wait_for_launch_before();
 
-    // Tiles of clusters: every block of one walks the same way, also where its own columns lie beside the matrix.
-    // The groups that tile_of makes are of columns here.
+    // Tiles of clusters: every block of one walks the same way, also where its own columns lie beside the
+    // matrix. The groups that tile_of makes are of columns here.
     const unsigned tiles_m = (m - 1) / BLOCK_M + 1, tiles_n = (n - 1) / (BLOCK_N * CLUSTER_N) + 1;
     const unsigned tiles = tiles_m * tiles_n, step_tiles = gridDim.x / CLUSTER_N;
     const int k_blocks = (k - 1) / BLOCK_K + 1;
@@ -95,9 +97,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int s = 0; s < NUM_STAGES && load_tile < tiles; ++s) load_stage(s);
     }
 
-    // The product is C^T = B^T A^T: columns of C on wgmma's M side, where both layouts of B have 128-byte lines, rows
-    // on its N side. A descriptor's lowest field is its address in units of 16 bytes; stages lie too low to carry out
-    // of it.
+    // The product is C^T = B^T A^T: columns of C on wgmma's M side, where both layouts of B have 128-byte
+    // lines, rows on its N side. A descriptor's lowest field is its address in units of 16 bytes; stages lie
+    // too low to carry out of it.
     const Destination destination = {&c_map, C, ldc, m, n, alpha, beta};
     const int group = threadIdx.x / WARPGROUP;
     const uint64_t b_first = matrix_descriptor(stages + group * HALVES * SLAB_BYTES, SLAB_BYTES, EIGHT_ROWS);

@@ -132,20 +132,6 @@ __device__ __forceinline__ void copy_box_to_all(uint32_t to, const TensorMap* ma
         : "memory");
 }
 
-__device__ __forceinline__ void prefetch_box(const TensorMap* map, int x, int y) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y)
-                 : "memory");
-}
-
-__device__ __forceinline__ void copy_boxes_in(uint32_t to, const TensorMap* map, uint32_t barrier, int x, int y,
-                                              int z) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
-        "[%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
-        : "memory");
-}
-
 // The same for a box of three dimensions.
 __device__ __forceinline__ void copy_boxes_to_all(uint32_t to, const TensorMap* map, uint32_t barrier, int x,
                                                   int y, int z, uint16_t blocks) {
@@ -193,8 +179,8 @@ __device__ __forceinline__ void take_registers() {
 template <bool TRANSPOSED = false>
 __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     if constexpr (TRANSPOSED) {
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
-                     "r"(b), "r"(c), "r"(d)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                     "r"(a), "r"(b), "r"(c), "r"(d)
                      : "memory");
         return;
     }
@@ -237,22 +223,10 @@ __device__ __forceinline__ void wgmma_wait() {
     WGMMA_REGISTERS_32                                                                 \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
     ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define WGMMA_REGISTERS_80 \
-    WGMMA_REGISTERS_64     \
-    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define WGMMA_REGISTERS_88 \
-    WGMMA_REGISTERS_80     \
-    ", %80, %81, %82, %83, %84, %85, %86, %87"
-#define WGMMA_REGISTERS_92 \
-    WGMMA_REGISTERS_88     \
-    ", %88, %89, %90, %91"
 #define WGMMA_REGISTERS_96                                                             \
     WGMMA_REGISTERS_64                                                                 \
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define WGMMA_REGISTERS_104 \
-    WGMMA_REGISTERS_96      \
-    ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define WGMMA_REGISTERS_112 \
     WGMMA_REGISTERS_96      \
     ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
@@ -316,42 +290,6 @@ struct Wgmma<256, B_TRANSPOSED, A_TRANSPOSED> {
     static __device__ __forceinline__ void run(float (&d)[128], uint64_t a, uint64_t b, uint32_t accumulate) {
         asm volatile(WGMMA_TEXT(256, WGMMA_REGISTERS_128, 128, 129, 130, 131, 132)
                      : WGMMA_D64(0), WGMMA_D64(64)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
-    }
-};
-
-template <int B_TRANSPOSED, int A_TRANSPOSED>
-struct Wgmma<160, B_TRANSPOSED, A_TRANSPOSED> {
-    static __device__ __forceinline__ void run(float (&d)[80], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(160, WGMMA_REGISTERS_80, 80, 81, 82, 83, 84)
-                     : WGMMA_D64(0), WGMMA_D16(64)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
-    }
-};
-
-template <int B_TRANSPOSED, int A_TRANSPOSED>
-struct Wgmma<176, B_TRANSPOSED, A_TRANSPOSED> {
-    static __device__ __forceinline__ void run(float (&d)[88], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(176, WGMMA_REGISTERS_88, 88, 89, 90, 91, 92)
-                     : WGMMA_D64(0), WGMMA_D16(64), WGMMA_D4(80), WGMMA_D4(84)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
-    }
-};
-
-template <int B_TRANSPOSED, int A_TRANSPOSED>
-struct Wgmma<184, B_TRANSPOSED, A_TRANSPOSED> {
-    static __device__ __forceinline__ void run(float (&d)[92], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(184, WGMMA_REGISTERS_92, 92, 93, 94, 95, 96)
-                     : WGMMA_D64(0), WGMMA_D16(64), WGMMA_D4(80), WGMMA_D4(84), WGMMA_D4(88)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
-    }
-};
-
-template <int B_TRANSPOSED, int A_TRANSPOSED>
-struct Wgmma<208, B_TRANSPOSED, A_TRANSPOSED> {
-    static __device__ __forceinline__ void run(float (&d)[104], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(208, WGMMA_REGISTERS_104, 104, 105, 106, 107, 108)
-                     : WGMMA_D64(0), WGMMA_D16(64), WGMMA_D16(80), WGMMA_D4(96), WGMMA_D4(100)
                      : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
     }
 };

@@ -5,12 +5,12 @@ One catalog entry is one row; the output type, the layout of B and the width of 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernel.contract import (
     ITEMSIZE,
@@ -425,13 +425,14 @@ H4 = WgmmaKernel(
     summary="256 x 512 a block in passes of 192, 192 and 128 columns, which fill the SMs at 4096",
 )
 
-def _overlapped(
-    block_m: int, block_n: int, stages: int, boxes: int, cluster_m: int = 1, **changes: Any
-) -> WgmmaKernel:
-    """One tile of h5. ``boxes``: store buffers of 8 KB that each warpgroup has."""
-    suffix = f"{block_m}x{block_n}" + (f"_{cluster_m}x1" if cluster_m > 1 else "")
+
+def _tile_of_h5(block_m: int, block_n: int, stages: int, boxes: int, cluster_m: int = 1) -> WgmmaKernel:
+    """h5 with another tile. ``boxes``: store buffers of 64 rows by 128 bytes that each warpgroup has."""
+    cluster = f"_{cluster_m}x1" if cluster_m > 1 else ""
     return WgmmaKernel(
-        **{"name": f"h5_{suffix}", "shares": "h5_overlapped_launch", "in_default_set": False, **changes},
+        name=f"h5_{block_m}x{block_n}{cluster}",
+        shares="h5_overlapped_launch",
+        in_default_set=(block_m, block_n) == (64, 128),
         tile=Tile(
             BLOCK_M=block_m,
             BLOCK_N=block_n,
@@ -446,24 +447,24 @@ def _overlapped(
         overlaps=True,
         store_bytes=boxes * 64 * SWIZZLE_SPAN,
         swizzle="128 bytes",
-        **({} if "summary" in changes else {"summary": f"h5 with tiles of {block_m} x {block_n}"}),
+        summary=f"h5 with tiles of {block_m} x {block_n}" + (" in clusters that share B" if cluster else ""),
     )
 
 
-H5 = _overlapped(
-    *(128, 256, 3, 4),
+H5 = dataclasses.replace(
+    _tile_of_h5(128, 256, 3, 4),
     name="h5_overlapped_launch",
     shares="",
     in_default_set=True,
     summary="blocks set up while the launch before still runs; four store buffers",
 )
 H5_TILES = (
-    _overlapped(128, 256, 4, 2, 2, summary="h5 in clusters of two blocks that share B"),
-    _overlapped(128, 192, 4, 3),
-    _overlapped(128, 128, 6, 2),
-    _overlapped(64, 256, 4, 4),
-    _overlapped(64, 128, 7, 2, in_default_set=True, summary="h5 with tiles of 64 x 128, 128 of them at 1024"),
-    _overlapped(64, 64, 8, 2),
+    _tile_of_h5(128, 256, 4, 2, 2),
+    _tile_of_h5(128, 192, 4, 3),
+    _tile_of_h5(128, 128, 6, 2),
+    _tile_of_h5(64, 256, 4, 4),
+    _tile_of_h5(64, 128, 7, 2),
+    _tile_of_h5(64, 64, 8, 2),
 )
 
 

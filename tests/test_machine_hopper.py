@@ -1,4 +1,4 @@
-"""mbarriers, tensor copies and wgmma on the PTX machine: h1 agrees with the reference, and broken copies of it fault."""
+"""mbarriers, tensor copies and wgmma on the PTX machine: h1 agrees with the reference, broken copies of it fault."""
 
 import re
 import types

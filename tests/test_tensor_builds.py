@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from handwritten.tensor_catalog import H0, H0_PERSISTENT, H1, H2, H3, H4, H5, H5_TILES, H6, KERNELS
+from handwritten.tensor_catalog import H0, H0_PERSISTENT, H1, H2, H4, H5, H5_TILES, H6, KERNELS
 from kernel.build import artifact, build_all
 from kernel.contract import Problem
 from kernel.disassemble import sass
@@ -106,7 +106,8 @@ def test_launches_overlap_where_the_catalog_says_so(kernel, unit):
 @every_build
 def test_no_barrier_of_the_whole_gpu_in_the_main_loop(kernel, unit):
     """Releasing a stage to the cluster needs no MEMBAR.ALL.GPU; the two there are begin and end the kernel."""
-    assert opcodes(unit, kernel.entry)["MEMBAR.ALL.GPU"] == (2 if max(kernel.tile.CLUSTER_M, kernel.tile.CLUSTER_N) > 1 else 0)
+    clustered = max(kernel.tile.CLUSTER_M, kernel.tile.CLUSTER_N) > 1
+    assert opcodes(unit, kernel.entry)["MEMBAR.ALL.GPU"] == (2 if clustered else 0)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

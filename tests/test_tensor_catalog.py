@@ -86,8 +86,8 @@ def test_threads_and_shared_memory():
     kernels = (H0, H0_PERSISTENT, H1, H2, H3, H4, H5, H6)
     launches = [kernel.launches(problem)[0] for kernel in kernels]
     assert [launch.threads for launch in launches] == [256, 256, 384, 384, 256, 256, 384, 256]
-    stages = [3 * (128 + 256), 3 * (128 + 256), 4 * (128 + 256), 4 * (128 + 256), 3 * (256 + 224), 3 * (256 + 192), 3 * 384, 3 * 480]
-    # h0_persistent: eight warps, 16 rows of 64 elements each. From h1 on warpgroups with buffers of 64 rows, h6 of 32.
+    stages = [3 * 384, 3 * 384, 4 * 384, 4 * 384, 3 * (256 + 224), 3 * (256 + 192), 3 * 384, 3 * (224 + 256)]
+    # h0_persistent: eight warps, 16 rows of 64 elements each. The next: warpgroups with buffers of 64 rows, h6 of 32.
     stores = [0, 8 * 16 * 64 * 2, 2 * 2 * 8192, 2 * 2 * 8192, 2 * 5 * 4096, 2 * 3 * 8192, 2 * 4 * 8192, 2 * 4 * 4096]
     for launch, rows, store, kernel in zip(launches, stages, stores, kernels, strict=True):
         own = rows * 64 * 2 + store

@@ -194,7 +194,11 @@ def _tensor_maps(code: Program, arguments: Sequence[Argument | bytes | Buffer]) 
         rank = len(record.shape)
         entry["parameter"], entry["item"], entry["rank"] = place_of_map, MAP_ITEMSIZE[record.dtype], rank
         entry["swizzle"], entry["address"] = record.swizzle, record.address
-        entry["box"][:rank], entry["shape"][:rank], entry["stride"][: rank - 1] = record.box, record.shape, record.strides
+        entry["box"][:rank], entry["shape"][:rank], entry["stride"][: rank - 1] = (
+            record.box,
+            record.shape,
+            record.strides,
+        )
     return maps
 
 

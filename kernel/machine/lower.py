@@ -1211,7 +1211,8 @@ def _atomic(low: Lowering, statement: Statement, out: Lowered) -> None:
 def _async(low: Lowering, statement: Statement, out: Lowered) -> None:
     words = statement.opcode
     if words[1:3] == ("async", "bulk"):
-        return _bulk(low, statement, out)
+        _bulk(low, statement, out)
+        return
     if words[1] != "async" or "mbarrier" in words or "reduce" in words:
         raise _Unsupported("")
     if "commit_group" in words:

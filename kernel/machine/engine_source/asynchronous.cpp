@@ -80,8 +80,8 @@ void Machine::mbarrier_arrive(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec
     W.clock[W.index]++;
 }
 
-// Lanes whose phase has completed; copies that the barrier waits for are delivered now, not before. The phase is
-// given by its parity, or by the state that an arrival answered (ty): the number of phases before it.
+// Lanes whose phase has completed; copies that the barrier waits for are delivered now, not before. The phase
+// is given by its parity, or by the state that an arrival answered (ty): the number of phases before it.
 u32 Machine::mbarrier_ready(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
     u64 address[32];
     addresses(W, I, o, exec, address);
@@ -178,7 +178,8 @@ void Machine::tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, co
         i64 off = shared_offset(b, W, i, address[i], 16, ins);
         if (off < 0 || shared_offset(b, W, i, address[i] + bytes - 16, 16, ins) < 0) continue;
         check_write(b, W, i, (u32)off, bytes, ins, PENDING);
-        for (u32 g = (u32)off >> shift; g <= ((u32)off + bytes - 1) >> shift; g++) b.granules[g].fences = FULL;
+        for (u32 g = (u32)off >> shift; g <= ((u32)off + bytes - 1) >> shift; g++)
+            b.granules[g].fences = FULL;
         TensorCopy copy{T, (u32)off, ins, W.clock[W.index], (u16)(32 * W.index + i), {}};
         for (int d = 0; d < T->rank; d++) copy.at[d] = (i32)at(W, o[3 + d])[i];
         M->copies.push_back(copy);
@@ -234,7 +235,8 @@ void Machine::deliver(Block& b, Mbarrier& M) {
 
 // A read by the copy engine or the Tensor Cores on behalf of a warp, noted for ``reader`` at ``clock``. What
 // threads wrote, their fences have to have made visible. True where some of it was never written.
-bool Machine::check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, int reader, u32 clock) {
+bool Machine::check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, int reader,
+                               u32 clock) {
     const int thread = 32 * W.index + lane;
     bool blank = false;
     for (u32 g = off >> shift; g <= (off + bytes - 1) >> shift; g++) {
@@ -317,7 +319,8 @@ static u32 operand_chunk(u64 descriptor, int mn, int k, bool transposed) {
     const int span = spans[descriptor >> 62];
     u32 off;
     if (!transposed)
-        off = span ? mn / 8 * stride + mn % 8 * span + k * 2 : mn / 8 * stride + k / 8 * leading + mn % 8 * 16;
+        off =
+            span ? mn / 8 * stride + mn % 8 * span + k * 2 : mn / 8 * stride + k / 8 * leading + mn % 8 * 16;
     else
         off = span ? mn * 2 / span * leading + k / 8 * stride + k % 8 * span + mn * 2 % span
                    : mn / 8 * leading + k / 8 * stride + k % 8 * 16;
@@ -325,8 +328,8 @@ static u32 operand_chunk(u64 descriptor, int mn, int k, bool transposed) {
 }
 
 void Machine::wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o) {
-    // o: d[4 vec], descriptor of A, of B, accumulate; vec: N / 8; mod: bit 0 A, bit 1 B is MN-major. Each warp
-    // computes its 16 rows; products are exact in double, one rounding for 16 of k.
+    // o: d[4 vec], descriptor of A, of B, accumulate; vec: N / 8; mod: bit 0 A, bit 1 B is MN-major. Each
+    // warp computes its 16 rows; products are exact in double, one rounding for 16 of k.
     const int N = 8 * I.vec, first_row = 16 * (W.index & 3), lane = __builtin_ctz(W.group);
     const i32* operands = o + 4 * I.vec;
     const int reader = b.n_warps + W.index / 4;

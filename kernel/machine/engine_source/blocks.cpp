@@ -142,8 +142,8 @@ extern "C" int machine_run(const Program* program, const LaunchArgs* launch, Res
 }
 
 extern "C" int machine_sizes(int which) {
-    const int sizes[] = {sizeof(Ins),   sizeof(Buf),     sizeof(FaultRec),   sizeof(Count),
-                         sizeof(Trace), sizeof(Program), sizeof(LaunchArgs), sizeof(Result),
-                         sizeof(TensorMapRec)};
+    const int sizes[] = {sizeof(Ins),        sizeof(Buf),    sizeof(FaultRec),
+                         sizeof(Count),      sizeof(Trace),  sizeof(Program),
+                         sizeof(LaunchArgs), sizeof(Result), sizeof(TensorMapRec)};
     return which < 9 ? sizes[which] : 0;
 }

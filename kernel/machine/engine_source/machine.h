@@ -127,7 +127,7 @@ struct Program {
     const i32* special;   // word offset of each special register, or NO_OPERAND
 };
 struct TensorMapRec {
-    i32 parameter;  // its offset among the parameters
+    i32 parameter;            // its offset among the parameters
     i32 item, rank, swizzle;  // bytes of an element, dimensions, bytes of the swizzle span
     i32 box[5], pad;
     u64 address, shape[5], stride[4];  // strides in bytes, of dimensions 1 and up
@@ -203,8 +203,9 @@ struct BulkStore {
 struct Mbarrier {
     u32 count = 0, pending = 0, phase = 0;
     i64 bytes = 0;
-    u32 join[MAX_WARPS] = {}, done[MAX_WARPS] = {};  // clocks of those who arrived in this phase, in all before
-    std::vector<TensorCopy> copies;                  // issued, and not yet there
+    u32 join[MAX_WARPS] = {},
+        done[MAX_WARPS] = {};        // clocks of those who arrived in this phase, in all before
+    std::vector<TensorCopy> copies;  // issued, and not yet there
 };
 enum Wait : u8 { RUNS, AT_BARRIER, AT_MBARRIER, AT_WARPGROUP, DONE };
 struct Warp {
@@ -463,7 +464,8 @@ struct Machine {
                         o == W.index ? (R.clock < W.clock[o] || R.lane == lane) : W.clock[o] >= R.clock;
                     if (!fine)
                         fault(b, RACE_WRITE_AFTER_READ, ins, thread, where, bytes, R.ins,
-                              o < b.n_warps ? 32 * o + (R.lane == SEVERAL ? 0 : R.lane) : 128 * (o - b.n_warps));
+                              o < b.n_warps ? 32 * o + (R.lane == SEVERAL ? 0 : R.lane)
+                                            : 128 * (o - b.n_warps));
                 }
             }
             if (G.async && !G.readers && G.state == READY) note_unread(G);
