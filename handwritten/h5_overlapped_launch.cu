@@ -1,9 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds overlap with the launch before to h1: blocks start, set up their barriers and fetch their tensor maps
-// while its last blocks still run, and wait only before they read. Tiles and clusters of many shapes share
-// the source; a cluster shares A along n and B along m. Limited by power, at small sizes by launch and first
-// loads. Refuses what a tensor map cannot describe: bases or pitches that 16 bytes do not divide (h0 runs
-// those).
+// Adds overlap with the launch before to h1: blocks set up their barriers and fetch their tensor maps while
+// its last blocks still run, and wait before they read. Tiles and clusters of many shapes share the source.
+// Limited by power, at small sizes by launch and first loads. Refuses what h1 refuses (h0 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
