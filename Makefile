@@ -5,11 +5,12 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.gemm-tracks
 K ?= v6_transposed_split
 SHAPE ?= 1024x1024x1024
+RUN ?= latest
 ARGS ?=
 CUDA_SOURCES = find kernel handwritten cutlass_ref compare tests -name '*.cu' -o -name '*.cuh'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare test test-slow lint bundle gpu-session readme sass ncu sanitize clean
+.PHONY: help setup compare test test-slow lint bundle gpu-session readme report sass ncu sanitize clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,8 +42,12 @@ bundle: $(STAMP)  ## write what a GPU machine needs to run this checkout into bu
 gpu-session: $(STAMP)  ## on a GPU: GPU tests, sanitizer, and the run that is recorded
 	$(PY) -m compare.session run $(ARGS)
 
-readme: $(STAMP)  ## rewrite the README's result table from results/nvidia-h200/latest
+readme: $(STAMP)  ## renew the README's table and picture, and the recorded run's page, from results/nvidia-h200/latest
 	$(PY) -m compare.readme
+
+report: $(STAMP)  ## the recorded run as one HTML page in build/report.html (RUN=folder of another)
+	@mkdir -p build
+	$(PY) -m compare report $(RUN) --html build/report.html
 
 sass: $(STAMP)  ## machine code of one kernel (K=name)
 	$(PY) -m compare inspect $(K) --sass

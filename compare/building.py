@@ -10,7 +10,7 @@ from compare.rows import row
 from kernel.contract import Artifact, Launch, Problem, Unit
 from kernel.errors import BuildError, MissingToolError
 from kernel.gate import objections
-from kernel.occupancy import occupancy
+from kernel.occupancy import Occupancy, occupancy
 from kernel.plan import plan, scale_unit
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def units_of(contenders: Iterable[Contender]) -> tuple[Unit, ...]:
 
 def build(contenders: Iterable[Contender]) -> Built:
     """Build them all, showing progress. What is there already costs a look-up; a failure is a value and a message."""
-    from compare.console import messages, progress
+    from compare.console import progress
     from kernel.build import BuildEvent, build_all
 
     units = units_of(contenders)
@@ -49,10 +49,21 @@ def build(contenders: Iterable[Contender]) -> Built:
             advance(event.done, event.unit)
 
         built = build_all(units, progress=show)
+    say_what_failed(built)
+    return built
+
+
+def say_what_failed(built: Built) -> None:
+    """One message for each reason that units were not built for: a missing package is one reason for many."""
+    from compare.console import messages
+
+    found: dict[str, list[str]] = {}
     for name, result in built.items():
         if not isinstance(result, Artifact):
-            messages().print(f"{name} was not built: {first_line(result)}", style="red")
-    return built
+            found.setdefault(first_line(result), []).append(name)
+    for reason, names in found.items():
+        one = f"{names[0]} was" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more were"
+        messages().print(f"{one} not built: {reason}", style="red")
 
 
 def first_line(error: Exception) -> str:
@@ -70,6 +81,22 @@ def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
     return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
 
 
+def resident(launch: Launch, built: Built) -> tuple[Artifact, Occupancy] | None:
+    """What runs a launch, and how it fills an SM; None where it was not built."""
+    artifact = built.get(launch.unit.name)
+    if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
+        return None
+    needs = artifact.resources[launch.entry]
+    return artifact, occupancy(
+        artifact.arch,
+        registers=needs.registers,
+        threads=launch.threads,
+        static_smem=needs.static_smem,
+        dynamic_smem=launch.dynamic_smem,
+        barriers=needs.barriers,
+    )
+
+
 def static_columns(contender: Contender, problem: Problem, built: Built) -> dict[str, Any]:
     """Columns that are known without running: resources, occupancy, entry symbols, compiler; empty for libraries.
 
@@ -79,26 +106,17 @@ def static_columns(contender: Contender, problem: Problem, built: Built) -> dict
     if not isinstance(contender, KernelContender):
         return {}
     launch = main_launch(contender, problem)
-    if launch is None:
+    found = resident(launch, built) if launch is not None else None
+    if launch is None or found is None:
         return {}
-    artifact = built.get(launch.unit.name)
-    if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
-        return {}
+    artifact, filled = found
     needs = artifact.resources[launch.entry]
-    resident = occupancy(
-        artifact.arch,
-        registers=needs.registers,
-        threads=launch.threads,
-        static_smem=needs.static_smem,
-        dynamic_smem=launch.dynamic_smem,
-        barriers=needs.barriers,
-    )
     return {
         **runner_columns(contender, problem),
         "registers": needs.registers,
         "spill_bytes": needs.spill_bytes,
         "smem_bytes": needs.static_smem + launch.dynamic_smem,
-        "occupancy_pct": resident.percent,
+        "occupancy_pct": filled.percent,
         "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
         "compiler": artifact.compiler,
     }

@@ -133,10 +133,10 @@ class GpuExecutor:
         return None
 
     def run(self, contender: Contender, problem: Problem, buffers: Buffers) -> str:
-        self._cupy.cuda.get_current_stream().synchronize()
-        prepared = contender.prepare(problem, buffers.pointers, self._stream.ptr)
-        prepared.enqueue(self._stream.ptr)
         try:
+            self._cupy.cuda.get_current_stream().synchronize()
+            prepared = contender.prepare(problem, buffers.pointers, self._stream.ptr)
+            prepared.enqueue(self._stream.ptr)
             self._stream.synchronize()
         except self._cupy.cuda.runtime.CUDARuntimeError as error:
             raise CheckError(f"the GPU stopped with {error}; this process cannot use it any more") from None

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from compare.contenders import Contender
     from compare.doctor import Diagnosis
 
+NAME = "gemm-tracks"
+STOPPED = 130
+"""Exit status of a command that was interrupted."""
 app = typer.Typer(
-    name="gemm-tracks",
+    name=NAME,
     help=(
         "How far is a hand-written GEMM kernel from cuBLAS on the same track, and how far is the next track?\n\n"
         "Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 what was asked needs a GPU or tool "
@@ -42,6 +45,16 @@ Kernels = Annotated[
 ]
 Shapes = Annotated[
     str, typer.Option("--shapes", "-s", help="A set's name, or MxNxK,... such as 4096x4096x4096,35x79x19.")
+]
+Gpus = Annotated[
+    str,
+    typer.Option("--gpus", help="Spread it over GPUs of this machine: all, or 0,1. Needs gemm-tracks[cluster]."),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Spread it over a Dask cluster that runs, such as tcp://host:8786."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -140,6 +153,11 @@ def compare_(
     record: Annotated[
         bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
     ] = False,
+    gpus: Gpus = "",
+    scheduler: Scheduler = "",
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="With --scheduler: check on the workers' CPUs and time nothing.")
+    ] = False,
     device: Annotated[
         int | None, typer.Option("--device", "-d", min=0, help="Which of the visible GPUs, from 0; else the first.")
     ] = None,
@@ -155,10 +173,21 @@ def compare_(
     Examples:
       gemm-tracks compare
       gemm-tracks compare --kernels 'v*,cublas_sgemm' --shapes 1024,4096 --out build/run
+      gemm-tracks compare --record --gpus all
     """
     from compare.job import run_compare
 
-    failed = run_compare(kernels, shapes, out_folder, record=record, as_json=as_json, device=device)
+    failed = run_compare(
+        kernels,
+        shapes,
+        out_folder,
+        record=record,
+        as_json=as_json,
+        device=device,
+        gpus=gpus,
+        scheduler=scheduler,
+        cpu=cpu,
+    )
     if failed:
         raise typer.Exit(1)
 
@@ -172,7 +201,13 @@ def inspect(
     shape: Annotated[
         str, typer.Option("--shape", "-s", help="Problem that decides the build, as MxNxK; one block tile.")
     ] = "",
-    source: Annotated[bool, typer.Option("--source", help="Print the source, emitted C++ for CUTLASS.")] = False,
+    layout: Annotated[
+        str, typer.Option("--layout", help="Layout of A and B that decides the build: rr, rc, cr or cc.")
+    ] = "",
+    source: Annotated[
+        bool, typer.Option("--source", help="Print the source: emitted C++ for CUTLASS, Python for the DSL.")
+    ] = False,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Print the CuTe layouts of a DSL kernel.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
     loop: Annotated[bool, typer.Option("--loop", help="Print the main loop's machine code and its counts.")] = False,
@@ -205,13 +240,22 @@ def inspect(
       gemm-tracks inspect v2_block_tile --sass
       gemm-tracks inspect v2_block_tile v6_transposed_split --mapping --svg lanes.svg
       gemm-tracks inspect v3_double_buffer --races
+      gemm-tracks inspect cute_sgemm --layouts
     """
     from compare.inspecting import run_inspect
 
-    wanted = {"source": source, "ptx": ptx, "sass": sass, "loop": loop, "banks": banks, "mapping": mapping}
+    wanted = {
+        "source": source,
+        "layouts": layouts,
+        "ptx": ptx,
+        "sass": sass,
+        "loop": loop,
+        "banks": banks,
+        "mapping": mapping,
+    }
     wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
-    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg):
+    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout):
         raise typer.Exit(1)
 
 
@@ -316,6 +360,40 @@ def claims(
 
 
 @app.command()
+def tune(
+    track: Annotated[str, typer.Option("--track", "-t", help="simt or fp16; both.")] = "",
+    shapes: Annotated[
+        str, typer.Option("--shapes", "-s", help="Sets or MxNxK,...; squares,tails,skinny,transformer.")
+    ] = "",
+    kernels: Annotated[
+        list[str] | None,
+        typer.Option("--kernels", "-k", help="Candidates, by name or glob; every hand-written kernel of the track."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The table, NAME.json, or a folder for both tracks'; below the cache."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="Begin no shape that would end later than this; no limit.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Find the fastest kernel for each shape and write the table that simt_dispatch and fp16_dispatch look up.
+
+    Finished shapes are kept in the cache: the same command goes on where it stopped. Sources are never edited.
+    The dispatchers read the shipped tables, or those of the folder in GEMM_TRACKS_TABLES.
+
+    \b
+    Examples:
+      gemm-tracks tune
+      gemm-tracks tune --track simt --shapes squares --kernels 'v6*,v7*,v8*' --out build/tables --seconds 120
+    """
+    from compare.tuning import run_tune
+
+    run_tune(track, shapes, kernels, out, seconds, as_json=as_json)
+
+
+@app.command()
 def diff(
     before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or a name below results/<gpu>/.")],
     after: Annotated[
@@ -345,11 +423,66 @@ def diff(
         raise typer.Exit(found.exit_status)
 
 
+@app.command("report")
+def report_(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write one self-contained page; it opens without a network.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the tables as markdown; - is stdout.")
+    ] = None,
+    latex: Annotated[
+        Path | None, typer.Option("--latex", help="Write the tables as LaTeX, with booktabs; - is stdout.")
+    ] = None,
+    inspect_here: Annotated[
+        bool,
+        typer.Option(
+            "--inspect", help="First build and inspect the run's kernels, and keep code.json beside its rows."
+        ),
+    ] = False,
+) -> None:
+    """A recorded run for people: an HTML page, markdown or LaTeX tables; without options, tables here.
+
+    \b
+    Examples:
+      gemm-tracks report latest
+      gemm-tracks report latest --html report.html
+      gemm-tracks report build/run --latex tables.tex
+    """
+    from compare.reporting import run_report
+
+    run_report(run, html=html, markdown=markdown, latex=latex, inspect_here=inspect_here)
+
+
+@app.command()
+def merge(
+    given: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Folders of runs, or names below results/.")],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the report into this file, as markdown.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Runs made on different GPUs or machines in one report, with a column for each GPU.
+
+    Equal cards get their spread; different models stand side by side, and nothing is averaged.
+
+    \b
+    Example:
+      gemm-tracks merge latest build/run --out build/merged.md
+    """
+    from compare.merging import run_merge
+
+    run_merge(given, out_file, as_json=as_json)
+
+
 @app.command()
 def plot(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; latest: the recorded one.")],
-    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes or accuracy.")] = "tracks",
-    form: Annotated[str, typer.Option("--format", "-f", help="png, svg or pdf.")] = "png",
+    what: Annotated[str, typer.Option("--what", "-w", help="tracks, ladder, sizes, roofline or accuracy.")] = "tracks",
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="png, svg or pdf; by default what --out ends in, else png.")
+    ] = "",
     out_file: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
@@ -420,28 +553,48 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
     try:
-        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        status = app(args=list(arguments) if arguments is not None else None, prog_name=NAME, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what a closed pipe has to say, it says here and not at exit
     except GemmTracksError as error:
         return fail(str(error), error.exit_status)
     except KeyboardInterrupt:
-        return fail("stopped", 130)
+        return fail("stopped", STOPPED)
     except BrokenPipeError:
-        # The reader of a pipe went away, as `head` does; Python must not complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return quietly_closed()
     except (OSError, MemoryError, UnicodeDecodeError) as error:
         # What was named cannot be read, written or held: the caller's to mend.
         return fail(str(error) or type(error).__name__, 2)
+    except SystemExit as error:
+        # rich ends the process by itself where the reader of a pipe went away.
+        return quietly_closed() if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except Exception as error:
-        if hasattr(error, "exit_code") and hasattr(error, "show"):  # what typer raises for bad usage
-            error.show()
-            return int(error.exit_code)
+        if hasattr(error, "exit_code") and hasattr(error, "format_message"):  # what typer raises for bad usage
+            return fail_usage(error)
         if type(error).__name__ == "Abort":
-            return fail("stopped", 130)
+            return fail("stopped", STOPPED)
         if os.environ.get("GEMM_TRACKS_DEBUG"):
             raise
         return fail(f"{type(error).__name__}: {error} (a fault of ours; GEMM_TRACKS_DEBUG=1 shows where)", 1)
+    if status == STOPPED:  # typer says nothing of an interrupt
+        return fail("stopped", STOPPED)
     return status if isinstance(status, int) else 0
+
+
+def fail_usage(error: Any) -> int:
+    """One line for a command line that cannot be: what is wrong with it, and where its help is."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # no command at all: the help is the answer
+        error.show()
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else NAME
+    return fail(f"{error.format_message().rstrip('.')}; see {path} --help", int(error.exit_code))
+
+
+def quietly_closed() -> int:
+    """The reader of a pipe went away, as ``head`` does: Python must not complain again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def fail(text: str, status: int) -> int:

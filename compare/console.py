@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -101,8 +102,17 @@ def _least_width(head: Head, cells: Sequence[str]) -> int:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; refuses numbers that JSON does not have."""
-    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+    """One JSON document on stdout; numbers that JSON does not have become text: inf, -inf and nan."""
+    sys.stdout.write(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """The same with every float that is not finite as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    return [finite(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 @contextlib.contextmanager

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
-from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile
+from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile, unaligned
 from kernel.errors import CatalogError
 from kernel.plan import SCALE_VARIANT, plan
 
@@ -62,6 +63,11 @@ class Contender(ABC):
     in_default_set: bool = True
     largest_timed: int = 0
 
+    @property
+    def is_dispatcher(self) -> bool:
+        """Whether it picks one of our kernels for each problem rather than being one."""
+        return False
+
     @abstractmethod
     def rejects(self, problem: Problem) -> str | None:
         """Why the problem cannot be run (operand, extent, rule), or None if it can."""
@@ -105,7 +111,7 @@ class Contender(ABC):
             return f"data types (in, accumulator, out) are {', '.join(given)}; {self.name} takes {', '.join(needed)}"
         if problem.layout not in self.layouts:
             return f"layout is {problem.layout} (A, B); {self.name} takes {', '.join(self.layouts)}"
-        return None
+        return unaligned(problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +125,10 @@ class KernelContender(Contender):
         """The contender of a catalog entry, its fields copied."""
         shared = (f.name for f in dataclasses.fields(Contender))
         return cls(kernel=kernel, **{name: getattr(kernel, name) for name in shared})
+
+    @property
+    def is_dispatcher(self) -> bool:
+        return isinstance(self.kernel, DispatchKernel)
 
     def on(self, gpu: str, sm_count: int) -> KernelContender:
         return dataclasses.replace(self, kernel=self.kernel.on(gpu, sm_count))
@@ -144,14 +154,23 @@ class KernelContender(Contender):
                 missing.append("nvcc")
             if self.family == "cutlass" and not is_installed("cutlass_cppgen"):
                 missing.append("nvidia-cutlass")
-            if self.family == "cute_dsl" and not is_installed("cutlass"):
-                missing.append("nvidia-cutlass-dsl")
+            if self.family == "cute_dsl":
+                missing += _missing_for(self.kernel)
         return ", ".join(missing)
 
     def prepare(self, problem: Problem, pointers: Pointers, stream: int) -> Prepared:
         from kernel import launch
 
         return launch.prepare(self.kernel, problem, pointers)
+
+
+def _missing_for(kernel: Kernel) -> list[str]:
+    """Packages that a DSL kernel is compiled with and that are not installed."""
+    from cutlass_ref.cute.catalog import CuteKernel
+    from cutlass_ref.cute.emit import missing
+
+    assert isinstance(kernel, CuteKernel)
+    return list(dict.fromkeys(name for program in kernel.programs()[:1] for name in missing(program)))
 
 
 def settled_variant(problem: Problem) -> str:
@@ -184,10 +203,11 @@ def every_contender() -> tuple[Contender, ...]:
     """
     from compare.libraries import LIBRARIES
     from cutlass_ref import catalog as cutlass_catalog
+    from cutlass_ref.cute import catalog as cute_catalog
     from handwritten import catalog as handwritten_catalog
 
     ours: tuple[Kernel, ...] = (*handwritten_catalog.KERNELS, *handwritten_catalog.DISPATCHERS)
-    kernels: tuple[Kernel, ...] = (*ours, *cutlass_catalog.KERNELS)
+    kernels: tuple[Kernel, ...] = (*ours, *cutlass_catalog.KERNELS, *cute_catalog.KERNELS)
     found: list[Contender] = [*map(KernelContender.of, kernels), *LIBRARIES]
     found.sort(key=lambda contender: FAMILIES.index(contender.family))
     names = [contender.name for contender in found]

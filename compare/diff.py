@@ -7,8 +7,6 @@ cycles that a launch takes, or the ratio to cuBLAS that was paired within each r
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +17,7 @@ from typing import Any
 from compare import runs
 from compare.rows import KEY
 from compare.statistics import Interval, ratio_of_medians
-from kernel.errors import RunFileError, UsageError
+from kernel.errors import UsageError
 
 THRESHOLD = 0.02
 """A change of less than this is none: the same kernel moves by up to 1 % between two sessions."""
@@ -113,22 +111,6 @@ def _line(change: Change) -> str:
     return f"{change.verdict:8} {where}: time x {change.ratio:.3f}{span}{cycles}{against}{note}"
 
 
-def read_samples(run: str | Path) -> list[dict[str, Any]]:
-    """Every set of samples of a run, as :meth:`compare.measure.Measurement.samples` wrote it.
-
-    Raises:
-        RunFileError: there is no such run, or its samples cannot be read.
-    """
-    path = runs.locate(run) / runs.SAMPLES_FILE
-    try:
-        found = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, ValueError, EOFError) as error:
-        raise RunFileError(f"{path}: samples cannot be read: {error}") from error
-    if not isinstance(found, list):
-        raise RunFileError(f"{path}: a list of samples is needed")
-    return found
-
-
 def diff_runs(before: str | Path, after: str | Path, threshold: float = THRESHOLD) -> Diff:
     """Compare two recorded runs.
 
@@ -139,7 +121,7 @@ def diff_runs(before: str | Path, after: str | Path, threshold: float = THRESHOL
     if not 0.0 <= threshold < 1.0:
         raise UsageError(f"--threshold {threshold:g}: a fraction from 0 to below 1 is needed, such as {THRESHOLD:g}")
     (_, rows_before), (_, rows_after) = runs.read_run(before), runs.read_run(after)
-    found = diff_rows(rows_before, read_samples(before), rows_after, read_samples(after), threshold)
+    found = diff_rows(rows_before, runs.read_samples(before), rows_after, runs.read_samples(after), threshold)
     if not found.changes:
         raise UsageError(
             f"{before} and {after} have no timed row in common ({len(rows_before)} and {len(rows_after)} rows; "

@@ -156,6 +156,9 @@ def _driver(asked: driver.Driver) -> Finding:
     )
     ok = asked.devices[0].compute_capability == (9, 0)
     cure = "kernels here are built for sm_90a, which runs on compute capability 9.0 alone"
+    able = next((d.ordinal for d in asked.devices if d.compute_capability == (9, 0)), None)
+    if able:
+        cure += f"; device {able} is one: gemm-tracks compare --device {able}, or CUDA_VISIBLE_DEVICES={able}"
     return Finding(check="driver and GPU", need=GPU, ok=ok, found=f"CUDA {asked.version}: {gpus}", cure=cure)
 
 
@@ -210,6 +213,8 @@ def _one_cuda_major() -> Finding:
     majors: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
+        if name.startswith("nvidia-cutlass-dsl"):
+            continue  # its -libs-cu12 is the DSL's own runtime, which no kernel here is launched with
         for major in ("11", "12", "13"):
             if name.startswith(("nvidia-cu", "cupy-")) and name.endswith((f"-cu{major}", f"-cuda{major}x")):
                 majors.setdefault(major, name)
@@ -219,7 +224,12 @@ def _one_cuda_major() -> Finding:
 
 
 def _dsl() -> Finding:
-    return _package("nvidia-cutlass-dsl", EXTRA, "pip install 'gemm-tracks[cute]' (CuTe DSL kernels only)")
+    """The DSL (import name cutlass) and NVIDIA's kernels written in it; nvidia-cutlass is neither."""
+    found = {name: _version(name) for name in ("nvidia-cutlass-dsl", "nvidia-cutlass-operators")}
+    text = ", ".join(f"{name} {version}" if version else f"{name} not installed" for name, version in found.items())
+    cure = "pip install 'gemm-tracks[cute]' (CuTe DSL kernels only), or carry a bundle (GEMM_TRACKS_BUNDLE)"
+    ready = all(found.values()) or bool(os.environ.get("GEMM_TRACKS_BUNDLE"))
+    return Finding(check="CuTe DSL", need=EXTRA, ok=ready, found=text, cure=cure)
 
 
 def visible_devices() -> str:

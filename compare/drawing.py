@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from typing import Any
 
-CHARACTER = 0.56
+CHARACTER = 0.6
 """Mean width of a letter over the font's size: what labels are set apart by, a little generous."""
 
 Scale = Callable[[float], float]
@@ -95,7 +95,7 @@ class Drawing:
     ) -> ET.Element:
         """A family's mark, told apart by shape as well as by colour; ``tip`` is what pointing at it says."""
         classes = " ".join(("mark", family, *(["hollow"] if hollow else []), *(["faint"] if faint else [])))
-        d = _outline(family, float(x), float(y), size)
+        d = outline(family, float(x), float(y), size)
         element = self.add("path", d=d, cls=classes, data_tip=tip)
         self.add("title", element, tip)
         return element
@@ -111,7 +111,8 @@ class Drawing:
         return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _outline(family: str, x: float, y: float, size: float) -> str:
+def outline(family: str, x: float, y: float, size: float) -> str:
+    """The path of a family's mark around (x, y)."""
     if family == "handwritten":
         points = [(0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)]
     elif family == "cutlass":
@@ -135,24 +136,16 @@ def width_of(text: str, size: float = 11.0) -> float:
     return CHARACTER * size * len(text)
 
 
-def spread(places: Sequence[float], apart: float, low: float, high: float) -> list[float]:
-    """Places moved as little as needed to stand ``apart`` from one another within [low, high], order kept."""
-    order = sorted(range(len(places)), key=lambda index: places[index])
-    moved = [0.0] * len(places)
-    groups: list[list[int]] = []
-    centres: list[float] = []
-    for index in order:
-        groups.append([index])
-        centres.append(places[index])
-        while len(groups) > 1 and centres[-1] - centres[-2] < apart * (len(groups[-1]) + len(groups[-2])) / 2:
-            last = groups.pop()
-            centres.pop()
-            groups[-1] += last
-            wanted = sum(places[i] - apart * (k - (len(groups[-1]) - 1) / 2) for k, i in enumerate(groups[-1]))
-            centres[-1] = wanted / len(groups[-1])
-    for group, centre in zip(groups, centres, strict=True):
-        half = apart * (len(group) - 1) / 2
-        centre = min(max(centre, low + half), max(high - half, low + half))
-        for k, index in enumerate(group):
-            moved[index] = centre - half + apart * k
-    return moved
+def grouped(
+    points: Sequence[tuple[float, float, str]], near: float, close: float
+) -> list[tuple[float, float, list[str]]]:
+    """Labels for marks, so that those ``near`` across and ``close`` upwards share one: (rightmost x, mean y, names)."""
+    found = []
+    left = sorted(points)
+    while left:
+        x, y, _ = left[0]
+        group = [point for point in left if abs(point[0] - x) < near and abs(point[1] - y) < close]
+        left = [point for point in left if point not in group]
+        mean = sum(point[1] for point in group) / len(group)
+        found.append((max(point[0] for point in group), mean, [point[2] for point in group]))
+    return found

@@ -6,11 +6,15 @@ empty CUDA_VISIBLE_DEVICES are each named as what they are.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import hashlib
 import os
 import shutil
 import sys
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +26,8 @@ L2_CACHE_SIZE = 38
 COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+NVML = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+HASH_DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,10 @@ class Device:
     sm_count: int
     memory_bytes: int
     l2_bytes: int
+    index: int | None = None
+    """Index as nvidia-smi counts, which CUDA_VISIBLE_DEVICES does not change; the ordinal where NVML cannot tell."""
+    uuid_hash: str = ""
+    """Hash of the UUID: tells one card from another without naming it. Empty where the driver does not give one."""
 
     @property
     def slug(self) -> str:
@@ -112,6 +122,10 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> Device:
         cuda.cuDeviceGetAttribute(ctypes.byref(number), which, handle)
         return number.value
 
+    identifier = (ctypes.c_ubyte * 16)()
+    known = hasattr(cuda, "cuDeviceGetUuid_v2") and cuda.cuDeviceGetUuid_v2(identifier, handle) == 0
+    written = f"GPU-{uuid.UUID(bytes=bytes(identifier))}" if known else ""
+    index = _nvml_index(written) if written else None
     return Device(
         ordinal=ordinal,
         name=name.value.decode(errors="replace"),
@@ -119,4 +133,65 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> Device:
         sm_count=attribute(MULTIPROCESSOR_COUNT),
         memory_bytes=size.value,
         l2_bytes=attribute(L2_CACHE_SIZE),
+        index=ordinal if index is None else index,
+        uuid_hash=hashlib.sha256(written.encode()).hexdigest()[:HASH_DIGITS] if written else "",
     )
+
+
+@contextlib.contextmanager
+def _nvml(library: str = NVML) -> Iterator[ctypes.CDLL | None]:
+    """NVML, started for the block; None where it cannot be used."""
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        yield None
+        return
+    if nvml.nvmlInit_v2():
+        yield None
+        return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _nvml_index(written: str) -> int | None:
+    """Index that NVML gives the GPU with this UUID, or None where it cannot be asked (a MIG slice has none)."""
+    handle, number = ctypes.c_void_p(), ctypes.c_uint(0)
+    with _nvml() as nvml:
+        if nvml is None or nvml.nvmlDeviceGetHandleByUUID(written.encode(), ctypes.byref(handle)):
+            return None
+        return None if nvml.nvmlDeviceGetIndex(handle, ctypes.byref(number)) else int(number.value)
+
+
+class _ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_t of the _v3 calls."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+MOST_PROCESSES = 256
+
+
+def other_processes(device: Device) -> int | None:
+    """How many processes besides this one compute on a GPU; None where NVML cannot tell.
+
+    From inside a container this process' number is not the one NVML knows, so it must not have begun to compute.
+    """
+    handle, count = ctypes.c_void_p(), ctypes.c_uint(MOST_PROCESSES)
+    found = (_ProcessInfo * MOST_PROCESSES)()
+    with _nvml() as nvml:
+        if nvml is None or device.index is None:
+            return None
+        if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(device.index), ctypes.byref(handle)):
+            return None
+        if not hasattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3"):
+            return None
+        if nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), found):
+            return None
+    return len([one for one in found[: count.value] if one.pid != os.getpid()])

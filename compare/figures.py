@@ -19,13 +19,13 @@ from compare.report import (
     Row,
     Shape,
     against_cublas,
-    fastest,
     headline,
     is_timed,
     ladder_scene,
     peak_behind,
     shape_of,
     shapes_in,
+    shown_for,
 )
 from kernel.contract import ITEMSIZE
 from kernel.intensity import BANDWIDTH, FLOP_PER_FMA, block_tile
@@ -37,7 +37,14 @@ FAMILY_TITLES = {
     "cutlass": "CUTLASS",
     "cute_dsl": "CuTe DSL",
 }
+STRIP_ORDER = ("handwritten", "cutlass", "cute_dsl", "torch", "cublas")
+"""From ours to the yardstick."""
 SHORT_TRACKS = {track: title.partition(" (")[0] for track, title in TRACK_TITLES.items()}
+
+
+def emulates_fp32(row: Row) -> bool:
+    """Whether a TF32 kernel takes three passes to reach FP32's accuracy."""
+    return bool(re.search(r"tf32x3|3xtf32", str(row["name"])))
 
 
 def rung(row: Row) -> str:
@@ -58,9 +65,8 @@ class Strip:
     family: str
     rows: tuple[Row, ...]
 
-    @property
-    def best(self) -> Row:
-        return max(self.rows, key=lambda row: float(row["tflops"]))
+    best: Row
+    """The fastest, of the sustained ones where there are any."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +147,11 @@ def track_picture(rows: Iterable[Row], shape: Shape, run: Mapping[str, Any]) -> 
     lanes = []
     for track in TRACK_TITLES:
         strips = []
-        for family in ("handwritten", *(family for family in FAMILY_ORDER[::-1] if family != "handwritten")):
+        for family in STRIP_ORDER:
             found = _preferred_layout([row for row in inside if row["family"] == family and row["track"] == track])
-            if found:
-                strips.append(Strip(family, tuple(found)))
+            best = shown_for(found)
+            if best is not None:
+                strips.append(Strip(family, tuple(found), best))
         if strips:
             known = [strip.best for strip in strips]
             peak = next((p for row in known if (p := peak_behind(row, "pct_track_peak"))), None)
@@ -211,13 +218,13 @@ def ladder(rows: Sequence[Row]) -> Ladder | None:
     """The ladder, or None where no hand-written FP32 kernel was timed."""
     where = ladder_scene(rows)
     ours = where.pick("handwritten", "fp32_simt") if where else []
-    best = fastest(ours)
+    best = shown_for(ours)
     if where is None or best is None:
         return None
     references: list[Row] = []
     for family in (*GENERATED, "cublas"):
         found = where.pick(family, "fp32_simt")
-        fast = fastest(found)
+        fast = shown_for(found)
         references += [row for row in found if row is fast or (row["is_default"] and family in GENERATED)]
     return Ladder(
         where.shape,
@@ -261,6 +268,10 @@ class SizePanel:
         return tuple(sorted({point.size for line in self.lines for point in line.points}))
 
 
+TAIL = 1.02
+"""A cube this close below a larger one is a test of the tail, not a size of its own."""
+
+
 def size_point(row: Row) -> SizePoint:
     """The row with its interval in TFLOP/s."""
     time, tflops = float(row["time_us"]), float(row["tflops"])
@@ -271,6 +282,9 @@ def size_point(row: Row) -> SizePoint:
 def sizes(rows: Sequence[Row]) -> tuple[SizePanel, ...]:
     """For each track: each family's fastest kernel at each cube, and the plan that a package picks by itself."""
     cubes = [row for row in headline(rows) if is_timed(row) and row["m"] == row["n"] == row["k"]]
+    extents = {int(row["m"]) for row in cubes}
+    tails = {size for size in extents for other in extents if size < other < TAIL * size}
+    cubes = [row for row in cubes if row["m"] not in tails]
     panels = []
     for track in TRACK_TITLES:
         lines = []
@@ -292,7 +306,7 @@ def _line(title: str, rows: Sequence[Row]) -> SizeLine | None:
     by_size: dict[int, list[Row]] = {}
     for row in rows:
         by_size.setdefault(int(row["m"]), []).append(row)
-    best = [fastest(by_size[size]) for size in sorted(by_size)]
+    best = [shown_for(by_size[size]) for size in sorted(by_size)]
     points = tuple(size_point(row) for row in best if row is not None)
     return SizeLine(title, points[0].row["family"], points) if points else None
 
@@ -353,7 +367,7 @@ def _largest(rows: Sequence[Row]) -> Any:
 
 def _roof_point(row: Row, code: Mapping[str, Any]) -> RoofPoint | None:
     seen = (code.get(str(row["name"])) or {}).get("intensity_global")
-    if seen:
+    if isinstance(seen, (int, float)) and seen > 0:
         return RoofPoint(row, float(seen), "loads of one block, as executed")
     extents = re.fullmatch(r"(\d+)x(\d+)x(\d+)", str(row["tile"] or ""))
     if not extents:  # without a k extent no block tile is staged, so the tile does not tell what is loaded

@@ -23,11 +23,19 @@ FILE_SUFFIXES = (".cu", ".ptx", ".cubin")
 
 
 def run_inspect(
-    what: Sequence[str], shape: str, views: Sequence[str], *, as_json: bool, gpu: str = "", svg: Path | None = None
+    what: Sequence[str],
+    shape: str,
+    views: Sequence[str],
+    *,
+    as_json: bool,
+    gpu: str = "",
+    svg: Path | None = None,
+    layout: str = "",
 ) -> bool:
     """Run the command; true where the view ``races`` found a fault.
 
-    ``gpu`` names the device of the roofline; ``svg`` is a file for the picture of the lane maps.
+    ``gpu`` names the device of the roofline; ``svg`` is a file for the picture of the lane maps; ``layout`` is that of
+    A and B, a kernel's first where it is left out.
 
     Raises:
         GemmTracksError: a name is unknown, a build failed, or a tool is missing.
@@ -37,7 +45,7 @@ def run_inspect(
 
     if len(what) > 2 and not views and not as_json and svg is None:
         raise UsageError(f"{len(what)} names were given; one, or two for side by side, are needed without a view")
-    found = [inspection_of(name, shape, gpu) for name in what]
+    found = [inspection_of(name, shape, gpu, layout) for name in what]
     if svg is not None:
         write_picture(found, svg)
     outcomes = [races_of(name, shape) for name in what] if "races" in views else []
@@ -118,15 +126,16 @@ def roof_of(gpu: str, track: str) -> Roof | None:
     return Roof(gpu, published, BANDWIDTH[gpu]) if published else None
 
 
-def inspection_of(name: str, shape: str, gpu: str = "") -> Inspection:
+def inspection_of(name: str, shape: str, gpu: str = "", layout: str = "") -> Inspection:
     """The inspection of a kernel by name, or of a file.
 
     Raises:
         UsageError: the name is a library's, which has no code of ours.
+        LayoutError, RejectedError: no such layout, or the kernel does not take it.
         CatalogError: an unknown device or kernel.
     """
     from compare.shapes import parse
-    from kernel.inspection import inspect_file, inspect_kernel
+    from kernel.inspection import inspect_file, inspect_kernel, problem_for
 
     if name.endswith(FILE_SUFFIXES):
         return inspect_file(Path(name), roof=roof_of(gpu, "fp32_simt") if gpu else None)
@@ -140,6 +149,8 @@ def inspection_of(name: str, shape: str, gpu: str = "") -> Inspection:
     if not isinstance(contender, KernelContender) or contender.name != name:
         raise UsageError(f"{name}: one kernel from a catalog, or a .cu, .ptx or .cubin file, can be inspected")
     problem = parse(shape)[0].problem(contender) if shape else None
+    if layout:
+        problem = (problem or problem_for(contender.kernel)).replace(layout=layout, lda=0, ldb=0)
     return inspect_kernel(contender.kernel, problem, roof=roof_of(gpu or ROOFLINE_GPU, contender.track))
 
 
@@ -178,6 +189,15 @@ def print_source(one: Inspection, console: Console) -> None:
     if one.source.endswith(".cubin"):
         raise UsageError(f"{one.source} is machine code and brings no source; --sass prints what it holds")
     console.file.write(Path(one.source).read_text(encoding="utf-8"))
+
+
+def print_layouts(one: Inspection, console: Console) -> None:
+    """The CuTe layouts of a DSL kernel, shape:stride, as the DSL states them."""
+    layouts = Path(one.source).with_name("layouts.txt")
+    if not layouts.is_file():
+        console.print(f"{one.name}: only kernels of the CuTe DSL state layouts; --mapping shows who holds what")
+        return
+    console.file.write(layouts.read_text(encoding="utf-8"))
 
 
 def print_ptx(one: Inspection, console: Console) -> None:
@@ -275,6 +295,7 @@ def print_ncu(one: Inspection, console: Console, shape: str) -> None:
 
 VIEWS = {
     "source": print_source,
+    "layouts": print_layouts,
     "ptx": print_ptx,
     "sass": print_sass,
     "loop": print_loop,

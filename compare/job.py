@@ -7,13 +7,13 @@ import fnmatch
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, report, runs
-from compare.building import Built, build, built_rows, built_table, refused, runner_columns
+from compare.building import Built, build, built_rows, built_table, kernels_of, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
 from compare.groups import Group, Site, groups
@@ -32,13 +32,17 @@ RECORD_EVERYTHING_AT = 4096
 RECORD_SQUARES = (1024, 2048, 8192)
 """Further cubes of ``--record`` for the default set: bursts for all, sustained for each family's best and default."""
 RECORD_TAIL = 4092
-"""The cube of ``--record`` that no tile divides; FP32 SIMT only."""
+"""The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
 RECORD_LARGEST = 16384
 """The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
+RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
+"""Further cubes of ``--record`` for cuBLAS and dispatchers alone, on tracks that have one."""
 RECORD_COLD_AT = 1024
 """The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
+OLDEST = (7, 5)
+"""The oldest compute capability that the compiler builds the timer's own probes for."""
 CEILINGS = "ceilings"
 """Name of the shard that holds them."""
 
@@ -77,8 +81,14 @@ def run_compare(
     record: bool,
     as_json: bool,
     device: int | None = None,
+    gpus: str = "",
+    scheduler: str = "",
+    cpu: bool = False,
 ) -> bool:
     """Run the command; true where a check or gate failed. ``device`` counts the visible GPUs from 0.
+
+    ``gpus`` and ``scheduler`` spread it over a cluster: see :func:`compare.cluster.open_cluster`; with ``cpu`` that
+    checks on the workers' CPUs and times nothing.
 
     Raises:
         GemmTracksError: nothing could be compared.
@@ -89,17 +99,44 @@ def run_compare(
     parse(shapes or DEFAULT_SHAPES)
     if record and (request.patterns or shapes):
         raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
+    if gpus or scheduler:
+        from compare.cluster_compare import over_cluster
+
+        if device is not None:
+            raise UsageError(
+                "--device is for one GPU; --gpus takes several, and --scheduler those that its workers see"
+            )
+        return over_cluster(request, out, gpus=gpus, scheduler=scheduler, cpu=cpu, as_json=as_json)
+    if cpu:
+        raise UsageError("--cpu is for the workers of --scheduler; on this machine use `gemm-tracks check`")
     asked = driver.query()
     problem = asked.problem
     if not problem and importlib.util.find_spec("cupy") is None:
         problem = f"{asked.devices[0].name} is here, but CuPy is not installed (pip install 'gemm-tracks[gpu]')"
+    if not problem:
+        asked = driver.chosen(asked, device or 0)
+        problem = too_old(asked.devices[0], request.contenders())
     if problem:
         if record or out is not None:
             raise NoDeviceError(f"{problem}; --record and --out keep measurements, and none can be made here")
         if device is not None:
             raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, driver.chosen(asked, device or 0), out, as_json=as_json)
+    return with_gpu(request, asked, out, as_json=as_json)
+
+
+def too_old(device: driver.Device, chosen: Sequence[Contender]) -> str:
+    """Why a device can run none of the kernels that were chosen, or empty; libraries alone run on more."""
+    from kernel.launch import runs_on
+
+    major, minor = device.compute_capability
+    archs = sorted({contender.arch for contender in kernels_of(chosen)})
+    if device.compute_capability >= OLDEST and (not archs or any(runs_on(arch, f"{major}{minor}") for arch in archs)):
+        return ""
+    built = ", ".join(archs) or f"compute capability {OLDEST[0]}.{OLDEST[1]} and newer"
+    return (
+        f"device {device.ordinal}, {device.name}, has compute capability {major}.{minor}; kernels here are for {built}"
+    )
 
 
 def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
@@ -177,13 +214,16 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     for table in report.tables(rows, console.width):
         console.print(table)
         console.print()
+    beside = report.hindsight_table(rows, console.width)
+    for table in (*([beside] if beside else []), *report.means_tables(rows, console.width)):
+        console.print(table)
+        console.print()
     for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
         console.print(line, soft_wrap=True)
 
 
 def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
     """Build, check, time, report; every finished group is kept on disk. ``asked`` holds the one device to use."""
-    from compare.console import messages, print_json
     from compare.groups import GpuSite
 
     device = asked.devices[0]
@@ -191,13 +231,49 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
+    writer = begun(request, provenance, out)
+    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal))
+    return conclude(request, writer, out, complete=complete, as_json=as_json)
+
+
+def begun(request: Request, provenance: Mapping[str, Any], out: Path | None) -> runs.RunWriter:
+    """The run's writer, in its folder: a new one, or one that was stopped and goes on."""
+    from compare.console import messages
+
     folder = out or (runs.record_folder(provenance) if request.record else default_folder(provenance))
     writer = runs.RunWriter(folder, provenance)
     if writer.finished:
         messages().print(f"going on with {folder}: {len(writer.finished)} groups are done")
-    complete = measure(request, chosen, built, writer, GpuSite(asked.devices[0].ordinal))
-    rows = without_impossible(with_sgemm_ratio(writer.rows))
-    writer.provenance |= {CEILINGS: writer.samples_of(CEILINGS), "cublas_kernels": cublas_kernels(rows)}
+    return writer
+
+
+def conclude(
+    request: Request,
+    writer: runs.RunWriter,
+    out: Path | None,
+    *,
+    complete: bool,
+    as_json: bool,
+    stopped: bool = True,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    ceilings: Sequence[Mapping[str, Any]] | None = None,
+) -> bool:
+    """Write the run's files and print its report; true where a check failed.
+
+    Args:
+        stopped: an incomplete run was stopped by the user.
+        rows: the run's, where they are not the writer's in its order.
+        ceilings: likewise.
+
+    Raises:
+        KeyboardInterrupt: the user stopped it.
+    """
+    from compare.cards import ceiling_lines
+    from compare.console import answers, messages, print_json
+
+    rows = without_impossible(with_sgemm_ratio(writer.rows if rows is None else rows))
+    kept = writer.samples_of(CEILINGS) if ceilings is None else ceilings
+    writer.provenance |= {CEILINGS: list(kept), "cublas_kernels": cublas_kernels(rows)}
     writer.finish(complete=complete, rows=rows)
     if as_json:
         print_json(
@@ -205,12 +281,15 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
         )
     else:
         print_rows(rows, report.origin(writer.provenance, recorded=False))
-    if not complete:
-        messages().print(f"stopped; what was finished is kept in {folder}, and the same command goes on from there")
+        for line in ceiling_lines(writer.provenance):
+            answers().print(line, soft_wrap=True)
+    if not complete and stopped:
+        kept_there = f"what was finished is kept in {writer.folder}"
+        messages().print(f"stopped; {kept_there}, and the same command goes on from there")
         raise KeyboardInterrupt
-    messages().print(f"kept in {folder}")
-    if request.record and out is None:
-        runs.make_latest(folder)
+    messages().print(f"kept in {writer.folder}")
+    if complete and request.record and out is None:
+        runs.make_latest(writer.folder)
     return any(row["ok"] is False for row in rows)
 
 
@@ -273,6 +352,7 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
             Part(group, settings)
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
+            if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
         ]
     everyone = dataclasses.replace(record(), cold=False)
     leaders = dataclasses.replace(everyone, sustained_all=False)
@@ -284,8 +364,12 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     found += [Part(group, leaders) for group in groups(simt, cube(RECORD_TAIL))]
     among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
     found += [Part(group, leaders) for group in groups(among_libraries, rectangle())]
-    largest = [c for c in chosen if c.family == "cublas" or c.name.endswith("_dispatch")]
-    found += [Part(group, everyone) for group in groups(largest, cube(RECORD_LARGEST))]
+    dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
+    tracks = {c.track for c in chosen if c.is_dispatcher}
+    for size in (*RECORD_DISPATCHED, RECORD_LARGEST):
+        # A track without a dispatcher has its cuBLAS recorded at the largest cube, beside the others'.
+        members = [c for c in dispatched if size == RECORD_LARGEST or c.track in tracks]
+        found += [Part(group, everyone) for group in groups(members, cube(size))]
     return found
 
 
@@ -306,7 +390,7 @@ def cube(size: int) -> Shape:
 
 def is_reference(contender: Contender) -> bool:
     """Libraries, what they pick by default, and dispatchers: timed at every size."""
-    return contender.is_default or contender.family in ("cublas", "torch") or contender.name.endswith("_dispatch")
+    return contender.is_default or contender.family in ("cublas", "torch") or contender.is_dispatcher
 
 
 def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:
@@ -335,8 +419,14 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
                 def tell(fraction: float, text: str, base: float = done, name: str = name) -> None:
                     advance(base + fraction * costs[name], f"{name}: {text}")
 
-                rows, samples = run_part(part, built, site, writer, ceilings, tell)
-                writer.add(name, rows, samples)
+                faults = faults_in(writer, part.group)
+                try:
+                    rows, samples = run_part(part, built, site, faults, ceilings, tell)
+                except FaultError as fault:
+                    card = site.bench.facts.card_columns()
+                    writer.add(shard_of_fault(name, fault.contender), [{**fault.row, **card}])
+                    raise CheckError(f"{fault}. {kept_in(writer)} without this kernel") from None
+                writer.add(name, [{**row, **site.bench.facts.card_columns()} for row in rows], samples)
                 done += costs[name]
     except KeyboardInterrupt:
         return False
@@ -355,18 +445,37 @@ def ceilings_of(writer: runs.RunWriter, site: Site) -> list[Ceiling]:
     return [Ceiling(**{**one, "throttle": None if one["throttle"] is None else tuple(one["throttle"])}) for one in kept]
 
 
+class FaultError(CheckError):
+    """A kernel ended this process' use of its GPU; the same group without it can still be measured elsewhere."""
+
+    def __init__(self, message: str, contender: str = "", row: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.contender = contender
+        self.row: dict[str, Any] = row or {}
+        """What is known of the contender."""
+
+
+def faults_in(writer: runs.RunWriter, group: Group) -> frozenset[str]:
+    """Contenders whose fault ended an earlier attempt at a group; their rows are written down already."""
+    return frozenset(c.name for c in group.contenders if shard_of_fault(group.name, c.name) in writer.finished)
+
+
+def kept_in(writer: runs.RunWriter) -> str:
+    return f"What was finished is kept in {writer.folder}; the same command goes on"
+
+
 def run_part(
     part: Part,
     built: Built,
     site: Site,
-    writer: runs.RunWriter,
+    faults: Collection[str],
     ceilings: Sequence[Ceiling],
     tell: Callable[[float, str], None],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Check every contender of a group, time those that passed; (rows, samples).
+    """Check every contender of a group but those in ``faults``, time those that passed; (rows, samples).
 
     Raises:
-        CheckError: a GPU fault; the contender at fault is written down, so that resuming leaves it out.
+        FaultError: a GPU fault; the contender at fault is to be written down, so that resuming leaves it out.
     """
     from compare.ceilings import ceiling_of
     from compare.check import check_contender
@@ -374,7 +483,6 @@ def run_part(
     from compare.operand_sets import OperandSets
 
     group, shape = part.group, part.group.shape
-    faults = {row["name"]: row for row in writer.rows if shard_of_fault(group.name, row["name"]) in writer.finished}
     verdicts, rows = {}, []
     for number, contender in enumerate(group.contenders):
         tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
@@ -401,11 +509,7 @@ def run_part(
         else:
             verdicts[contender.name] = verdict
         if verdict.fatal:
-            writer.add(shard_of_fault(group.name, contender.name), rows[-1:])
-            raise CheckError(
-                f"{contender.name} on {group.problem}: {verdict.reason}. What was finished is kept in "
-                f"{writer.folder}; the same command goes on without this kernel"
-            )
+            raise FaultError(f"{contender.name} on {group.problem}: {verdict.reason}", contender.name, rows[-1])
     passed = [contender for contender in group.contenders if contender.name in verdicts]
     if not passed:
         return rows, []

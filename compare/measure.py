@@ -89,7 +89,9 @@ class Settings:
     sustained_sizes: tuple[int, ...] | None = None
     """Cubes that sustained windows are taken at; None for every problem."""
     sustained_all: bool = True
-    """Every contender, or only cuBLAS with each family's best and default."""
+    """Every contender, or only cuBLAS and the dispatcher with each family's best and default."""
+    sustained_without: tuple[str, ...] = ()
+    """Families that have no sustained windows unless everybody has."""
     cold: bool = False
     """Also time bursts with a cold L2."""
     leave_out_slow: bool = True
@@ -120,6 +122,8 @@ def quick() -> Settings:
         ),
         sustained_sizes=(4096, 8192),
         sustained_all=False,
+        # torch calls cuBLAS; its bursts show whether that holds.
+        sustained_without=("torch",),
     )
 
 
@@ -163,6 +167,8 @@ class Measurement:
     x_cublas: Interval | None = None
     clocks_mhz: tuple[float, ...] = ()
     power_w: float | None = None
+    powers_w: tuple[float, ...] = ()
+    """Sustained only: the power of each window that has one, in the order taken."""
     power_from: str = ""
     temperature_c: float | None = None
     nvml_clock_mhz: float | None = None
@@ -211,6 +217,7 @@ class Measurement:
             "window_us": [round(1e6 * value, 4) for value in self.window_seconds],
             "x_cublas": [round(value, 6) for value in self.ratios],
             "clock_mhz": [round(value, 1) for value in self.clocks_mhz],
+            "window_power_w": [round(value, 1) for value in self.powers_w],
             "power_from": self.power_from,
             "temperature_c": self.temperature_c,
             "nvml_clock_mhz": self.nvml_clock_mhz,
@@ -301,7 +308,8 @@ def measure_group(
         if settings.cold:
             found += _measure_cold(entries, reference, problem, operands, settings, bench, tell)
     if settings.wants_sustained(problem):
-        chosen = entries if settings.sustained_all else _best_and_default(entries, found)
+        without = settings.sustained_without
+        chosen = entries if settings.sustained_all else _best_and_default(entries, found, without)
         found += _measure_sustained(chosen, reference, problem, settings, bench, tell)
     bench.forget()
     if reverify is not None:
@@ -318,13 +326,28 @@ def _prepare(entry: _Entry, problem: Problem, operands: Operands, settings: Sett
         reason = _refusal(contender, problem, settings)
         if reason is not None:
             raise RejectedError(reason)
-        credibility.check_types(contender.name, contender.track, problem)
-        entry.prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
-        entry.work = Work(contender.name, (entry.prepared,), _restore(problem, operands))
-        once, entry.launch_s = bench.pilot(entry.work)
-        credibility.check_repeats(contender.name, once, entry.launch_s)
-    except (RejectedError, LaunchError, BuildError, MissingToolError, CheckError) as error:
+        entry.prepared, entry.work, entry.launch_s = piloted(contender, problem, operands, bench)
+    except NOT_TIMED as error:
         entry.drop(error)
+
+
+NOT_TIMED = (RejectedError, LaunchError, BuildError, MissingToolError, CheckError)
+"""What costs one contender its time and leaves the others theirs."""
+
+
+def piloted(contender: Contender, problem: Problem, operands: Operands, bench: Bench) -> tuple[Prepared, Work, float]:
+    """A contender made ready on the shared buffers and run a few times; the last item is seconds of one launch.
+
+    Raises:
+        RejectedError, LaunchError, BuildError, MissingToolError: it does not run here.
+        CheckError: its times are not to be believed.
+    """
+    credibility.check_types(contender.name, contender.track, problem)
+    prepared = contender.prepare(problem, operands.pointers(0), bench.stream)
+    work = Work(contender.name, (prepared,), _restore(problem, operands))
+    once, launch_s = bench.pilot(work)
+    credibility.check_repeats(contender.name, once, launch_s)
+    return prepared, work, launch_s
 
 
 def _refusal(contender: Contender, problem: Problem, settings: Settings) -> str | None:
@@ -478,20 +501,23 @@ def self_test(
     return results
 
 
-def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement]) -> list[_Entry]:
-    """cuBLAS, and of every other family its fastest in the burst and its defaults."""
+def _best_and_default(entries: Sequence[_Entry], found: Sequence[Measurement], without: Sequence[str]) -> list[_Entry]:
+    """cuBLAS, the dispatcher, and of every other family its fastest kernel in the burst and its fastest default."""
     times = {one.name: one.median_s for one in found if one.window == "burst" and one.l2 == "warm" and one.seconds}
-    best: dict[str, _Entry] = {}
+    leaders: dict[tuple[str, bool], tuple[float, _Entry]] = {}
     for entry in entries:
-        seconds = times.get(entry.contender.name)
-        if entry.runs and seconds is not None:
-            leader = best.get(entry.contender.family)
-            if leader is None or seconds < (times[leader.contender.name] or math.inf):
-                best[entry.contender.family] = entry
+        contender, seconds = entry.contender, times.get(entry.contender.name)
+        if not entry.runs or seconds is None or contender.is_dispatcher or contender.family in without:
+            continue
+        for kind in {False, contender.is_default}:
+            key = (contender.family, kind)
+            if key not in leaders or seconds < leaders[key][0]:
+                leaders[key] = (seconds, entry)
+    chosen = [entry for _, entry in leaders.values()]
     return [
         entry
         for entry in entries
-        if entry.runs and (entry in best.values() or entry.contender.is_default or entry.contender.family == "cublas")
+        if entry in chosen or (entry.runs and (entry.contender.is_dispatcher or entry.contender.family == "cublas"))
     ]
 
 
@@ -546,6 +572,7 @@ def _of_steady(
         x_cublas=interval(ratios),
         clocks_mhz=tuple(window.clock_mhz for window in windows if window.clock_mhz is not None),
         power_w=median(powers) if powers else None,
+        powers_w=tuple(powers),
         power_from=windows[0].state.power_from if windows else "",
         temperature_c=max(temperatures, default=None),
         nvml_clock_mhz=median(clocks) if clocks else None,
@@ -628,9 +655,10 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
         bursts = 2 if settings.cold else 1
         total += bursts * rounds * (slices * settings.burst.idle_s + len(running) * sample)
     if settings.sustained is not None and settings.wants_sustained(problem):
-        families = {one.family for one in running}
-        defaults = sum(one.is_default for one in running)
-        count = len(running) if settings.sustained_all else min(len(running), len(families) + defaults)
+        count = len(running)
+        if not settings.sustained_all:
+            kinds = {(one.family, one.is_default) for one in running if one.family not in settings.sustained_without}
+            count = min(count, len(kinds) + sum(one.is_dispatcher for one in running))
         others = count - 1
         windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
         window_s = settings.sustained.window_s if track == "fp32_simt" else settings.sustained.capped_s

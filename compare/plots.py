@@ -2,162 +2,254 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compare import report, runs
-from compare.report import DEFAULT_INPUT, Scene, fastest, headline, is_timed, scene
+from compare import code_facts, figures, report, runs
+from compare.charts import span
+from compare.drawing import grouped
+from compare.figures import FAMILY_TITLES, SHORT_TRACKS, emulates_fp32, fraction, rung
 from kernel.errors import MissingToolError, UsageError
 
 FORMATS = ("png", "svg", "pdf")
 COLOURS = {
-    "cublas": "#000000",
-    "torch": "#56B4E9",
+    "cublas": "#1A1E24",
+    "torch": "#0072B2",
     "handwritten": "#D55E00",
-    "cutlass": "#009E73",
-    "cute_dsl": "#CC79A7",
+    "cutlass": "#00886A",
+    "cute_dsl": "#B0568A",
 }
-"""By family; from Okabe and Ito's set, which colour-blind readers can tell apart."""
-MARKERS = {"fp32_simt": "o", "tf32_tensor": "s", "fp16_tensor": "^"}
+"""By family; after Okabe and Ito's set, which colour-blind readers can tell apart. The page's own are the same."""
+MARKERS = {"cublas": "o", "torch": "P", "handwritten": "D", "cutlass": "s", "cute_dsl": "^"}
+GREY = "#565D66"
 
 Rows = Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class Source:
+    """What figures are drawn from: a run's rows, its provenance, and what is kept on its kernels' code."""
+
+    rows: Rows
+    run: Mapping[str, Any]
+    code: Mapping[str, Any]
+
+
 def run_plot(run: str, what: str, form: str, out: Path | None) -> Path:
-    """Draw one figure of a run; its path.
+    """Draw one figure of a run; its path. Without ``form`` the ending of ``out`` decides, else it is png.
 
     Raises:
-        UsageError: an unknown figure or format, or nothing in the run to draw.
+        UsageError: an unknown figure or format, two formats at once, or nothing in the run to draw.
         MissingToolError: matplotlib is not installed.
         RunFileError: there is no such run.
     """
     if what not in FIGURES:
         raise UsageError(f"--what {what}: known figures are {', '.join(FIGURES)}")
-    if form not in FORMATS:
-        raise UsageError(f"--format {form}: known formats are {', '.join(FORMATS)}")
-    provenance, rows = runs.read_run(run)
+    form = _format_of(form, out)
+    folder = runs.locate(run)
+    provenance, rows = runs.read_run(folder)
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingToolError("matplotlib is not installed; pip install 'gemm-tracks[plot]'") from None
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FIGURES[what](rows, figure)
-    figure.text(0.995, 0.005, report.origin(provenance, recorded=False).partition(": ")[2], ha="right", size=6)
-    target = out or Path(f"gemm-tracks-{what}.{form}")
-    figure.savefig(target, format=form, dpi=160)
+    with rc_context({"axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        FIGURES[what](Source(rows, provenance, code_facts.read(folder)), figure)
+        figure.supxlabel(report.origin(provenance, recorded=False).partition(": ")[2], x=0.995, ha="right", size=6)
+        target = out or Path(f"gemm-tracks-{what}.{form}")
+        figure.savefig(target, format=form, dpi=200)
     return target
 
 
-def _scene(rows: Rows) -> Scene:
-    where = scene(rows)
-    if where is None:
+def _format_of(form: str, out: Path | None) -> str:
+    ending = out.suffix.removeprefix(".").lower() if out is not None else ""
+    chosen = form or ending or FORMATS[0]
+    if chosen not in FORMATS:
+        what = f"--format {form}" if form else f"--out {out}"
+        raise UsageError(f"{what}: known formats are {', '.join(FORMATS)}")
+    if form and ending and ending != form:
+        raise UsageError(f"--format {form} and --out {out} disagree; give one of them, or an ending .{form}")
+    return chosen
+
+
+def draw_tracks(source: Source, figure: Any) -> None:
+    """Every kernel of the problem where most of the ladder was timed, by track and family, on one log axis."""
+    pictures = figures.track_pictures(source.rows, source.run)
+    if not pictures:
         raise UsageError("nothing in this run was timed, so there is nothing to draw")
-    return where
-
-
-def draw_tracks(rows: Rows, figure: Any) -> None:
-    """Each family's fastest on each track, and the peaks, on one log axis: both gaps at a glance."""
-    where = _scene(rows)
+    steps = report.ladder_scene(source.rows)
+    picture = next((p for p in pictures if steps and p.shape == steps.shape), pictures[-1])
     axes = figure.add_subplot()
-    labels, values, colours = [], [], []
-    for track, title in report.TRACK_TITLES.items():
-        for family in report.FAMILY_ORDER:
-            best = fastest(where.pick(family, track))
-            if best is not None:
-                labels.append(f"{best['name']}  ·  {title.partition(' (')[0]}")
-                values.append(best["tflops"])
-                colours.append(COLOURS[family])
-        peak = next((p for row in where.rows if row["track"] == track and (p := _peak(row))), None)
-        if peak:
-            labels.append(f"datasheet peak  ·  {title.partition(' (')[0]}")
-            values.append(peak)
-            colours.append("#999999")
-    axes.barh(range(len(values)), values, color=colours)
-    axes.set_yticks(range(len(values)), labels, size=7)
-    axes.invert_yaxis()
+    low, high = picture.extent
     axes.set_xscale("log")
-    axes.set_xlim(1.0, 2.5 * max(values))
+    axes.set_xlim(low / 1.3, high * 2.4)
+    axes.xaxis.set_major_formatter("{x:g}")
+    place, labels, places = 0.0, [], []
+    for lane in picture.lanes:
+        first = place
+        for strip in lane.strips:
+            for row in sorted(strip.rows, key=lambda row: row is strip.best):
+                _mark(axes, row["tflops"], place, row, alpha=1.0 if row is strip.best else 0.55)
+            labels.append(FAMILY_TITLES[strip.family])
+            places.append(place)
+            ratio = fraction(strip.best)
+            text = f"{strip.best['tflops']:.1f}" + ("" if ratio is None else f"  {ratio:.3f} x")
+            axes.text(high * 2.3, place, text, va="center", ha="right", size=7)
+            place += 1
+        axes.axhspan(first - 0.6, place - 0.4, color="#F3F1EC", zorder=0)
+        axes.text(low / 1.27, first - 0.82, SHORT_TRACKS[lane.track], size=7, weight="bold", va="center")
+        if lane.peak:
+            axes.vlines(lane.peak, first - 0.6, place - 0.4, color=GREY, linewidth=1.6)
+            axes.text(lane.peak, first - 0.82, f"peak {lane.peak:.1f}", size=6, ha="center", va="center", color=GREY)
+        if lane.ceiling:
+            axes.vlines(lane.ceiling, first - 0.6, place - 0.4, color=GREY, linewidth=0.8, linestyle=":")
+        place += 1.1
+    for gap in picture.gaps:
+        ends = sorted((gap.start["tflops"], gap.end["tflops"]))
+        axes.plot(ends, [place, place], color="#1A1E24", linewidth=1.2, marker="|", markersize=7)
+        labels.append(gap.what)
+        places.append(place)
+        axes.text(ends[1] * 1.06, place, gap.size, size=7, weight="bold", va="center")
+        place += 0.9
+    axes.set_yticks(places, labels, size=7)
+    axes.set_ylim(place - 0.3, -1.3)
     axes.set_xlabel("TFLOP/s, log scale")
-    axes.set_title(f"Tracks at {where.shape}, {where.window}", size=10)
-    for place, value in enumerate(values):
-        axes.text(value, place, f" {value:.1f}", va="center", size=7)
+    axes.set_title(f"Tracks at {picture.shape}, {picture.window}", size=10)
 
 
-def _peak(row: Mapping[str, Any]) -> float | None:
-    return row["tflops"] / row["pct_track_peak"] * 100 if row["pct_track_peak"] else None
-
-
-def draw_ladder(rows: Rows, figure: Any) -> None:
+def draw_ladder(source: Source, figure: Any) -> None:
     """The hand-written FP32 kernels in catalog order, as fractions of cuBLAS SGEMM."""
-    where = _scene(rows)
-    rungs = where.pick("handwritten", "fp32_simt")
-    if not rungs:
-        raise UsageError("no hand-written FP32 kernel was timed where cuBLAS was, so there is no ladder to draw")
+    data = figures.ladder(source.rows)
+    if data is None:
+        raise UsageError("no hand-written FP32 kernel was timed, so there is no ladder to draw")
+    ours = [*data.rungs, *data.side]
     axes = figure.add_subplot()
-    ratios = [row["x_cublas"] or row["x_cublas_sgemm"] or 0.0 for row in rungs]
-    axes.bar(range(len(rungs)), ratios, color=COLOURS["handwritten"])
-    axes.axhline(1.0, color=COLOURS["cublas"], linewidth=1)
-    axes.set_xticks(range(len(rungs)), [row["name"] for row in rungs], rotation=40, ha="right", size=7)
+    ratios = [fraction(row) or 0.0 for row in ours]
+    bars = axes.bar(range(len(ours)), ratios, color=COLOURS["handwritten"])
+    for bar, row in zip(bars, ours, strict=True):
+        bar.set_alpha(1.0 if row is data.best else 0.6)
+    axes.axhline(1.0, color=COLOURS["cublas"], linewidth=1, linestyle="--")
+    axes.text(-0.4, 1.01, "cuBLAS SGEMM", size=7, va="bottom")
+    axes.set_xticks(range(len(ours)), [row["name"] for row in ours], rotation=40, ha="right", size=7)
     axes.set_ylabel("time of cuBLAS SGEMM / time")
-    axes.set_title(f"The ladder at {where.shape}, {where.window}", size=10)
-    for place, (row, ratio) in enumerate(zip(rungs, ratios, strict=True)):
-        axes.text(place, ratio, f"{row['tflops']:.1f}", ha="center", va="bottom", size=7)
+    axes.set_title(f"The ladder at {data.shape}, {figures.windows_of(ours)}; TFLOP/s in the bars", size=10)
+    for place, (row, ratio) in enumerate(zip(ours, ratios, strict=True)):
+        axes.text(place, ratio - 0.012, f"{row['tflops']:.1f}", ha="center", va="top", size=7)
 
 
-def draw_sizes(rows: Rows, figure: Any) -> None:
-    """TFLOP/s over the extent of cubes, with the 10th to 90th percentile of the samples."""
-    chosen = [row for row in headline(rows) if is_timed(row) and row["m"] == row["n"] == row["k"]]
-    names = list(dict.fromkeys(row["name"] for row in chosen))
-    if not chosen:
+def draw_sizes(source: Source, figure: Any) -> None:
+    """A panel for each track: TFLOP/s over cubes, with the 10th to 90th percentile of the samples."""
+    panels = figures.sizes(source.rows)
+    if not panels:
         raise UsageError("no cube was timed, so there are no sizes to draw")
-    axes = figure.add_subplot()
-    for name in names:
-        line = sorted((row for row in chosen if row["name"] == name and row["layout"] == "rr"), key=lambda r: r["m"])
-        if len(line) < 2:
-            continue
-        middle = [row["tflops"] for row in line]
-        low = [row["tflops"] * (1 - row["time_us"] / (row["time_us_p90"] or row["time_us"])) for row in line]
-        high = [row["tflops"] * (row["time_us"] / (row["time_us_p10"] or row["time_us"]) - 1) for row in line]
-        axes.errorbar(
-            [row["m"] for row in line], middle, yerr=[[max(0, v) for v in low], [max(0, v) for v in high]],
-            label=name, color=COLOURS[line[0]["family"]], marker=MARKERS[line[0]["track"]], markersize=3, linewidth=1,
-            alpha=0.8,
-        )  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("m = n = k")
-    axes.set_ylabel("TFLOP/s, log scale")
-    if len(names) <= 24:
-        axes.legend(fontsize=5, ncols=2)
+    for place, panel in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), place + 1)
+        for line in panel.lines:
+            default = line.title.endswith("default")
+            middle = [point.row["tflops"] for point in line.points]
+            low = [value - point.lo for value, point in zip(middle, line.points, strict=True)]
+            high = [point.hi - value for value, point in zip(middle, line.points, strict=True)]
+            axes.errorbar(
+                [point.size for point in line.points], middle, yerr=[low, high], label=line.title,
+                color=COLOURS[line.family], marker=MARKERS[line.family], markersize=3 if default else 4, linewidth=1.2,
+                linestyle="--" if default else "-",
+            )  # fmt: skip
+        if panel.peak:
+            axes.axhline(panel.peak, color=GREY, linewidth=1)
+            label = f"peak {panel.peak:.1f}"
+            axes.text(panel.sizes[-1], panel.peak, label, size=6, ha="right", va="bottom", color=GREY)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(panel.sizes, [str(size) for size in panel.sizes], size=6)
+        axes.minorticks_off()
+        axes.tick_params(axis="y", labelsize=6)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("m = n = k", size=7)
+        axes.set_title(SHORT_TRACKS[panel.track], size=8)
+        axes.legend(fontsize=5, loc="lower right")
+        if place == 0:
+            axes.set_ylabel("TFLOP/s")
 
 
-def draw_accuracy(rows: Rows, figure: Any) -> None:
-    """Largest error against TFLOP/s over all tracks: what each buys in accuracy, and what that costs."""
-    where = _scene(rows)
+def draw_roofline(source: Source, figure: Any) -> None:
+    """Kernels over the FLOP per byte that their blocks load, below the device's limits."""
+    data = figures.roofline(source.rows, source.run, source.code)
+    if data is None:
+        raise UsageError("no timed kernel's tile is known, so no intensity is, and there is nothing to draw")
     axes = figure.add_subplot()
-    shown = [row for row in where.rows if row["max_error"] and row["input"] in (DEFAULT_INPUT, None)]
-    if not shown:
-        raise UsageError("no row carries an error, so there is nothing to draw")
-    for family in report.FAMILY_ORDER:
-        for track, title in report.TRACK_TITLES.items():
-            points = [row for row in shown if row["family"] == family and row["track"] == track]
-            if points:
-                axes.scatter(
-                    [row["tflops"] for row in points], [row["max_error"] for row in points], s=18,
-                    color=COLOURS[family], marker=MARKERS[track], label=f"{family}, {title.partition(' (')[0]}",
-                )  # fmt: skip
+    right = 1.6 * max([*data.compulsory.values(), *(point.intensity for point in data.points)])
+    left = min(point.intensity for point in data.points) / 1.6
+    for track, peak in data.peaks.items():
+        start = max(left, peak / data.bandwidth) if data.bandwidth else left
+        axes.plot([start, right], [peak, peak], color=GREY, linewidth=1)
+        axes.text(right, peak, f"{SHORT_TRACKS[track]} peak {peak:.1f}", size=6, ha="right", va="bottom", color=GREY)
+    if data.bandwidth and data.peaks:
+        end = max(data.peaks.values()) / data.bandwidth
+        label = f"memory {data.bandwidth:g} TB/s"
+        axes.plot([left, end], [left * data.bandwidth, end * data.bandwidth], color=GREY, linewidth=1, label=label)
+    ours = []
+    for point in data.points:
+        _mark(axes, point.intensity, point.row["tflops"], point.row, alpha=0.85)
+        if point.row["family"] == "handwritten":
+            ours.append((math.log2(point.intensity), math.log2(point.row["tflops"]), rung(point.row)))
+    for x, y, names in grouped(ours, 0.3, 0.22):
+        axes.text(1.08 * 2**x, 2**y, span(names), size=6, color=COLOURS["handwritten"], va="center")
+    _family_legend(axes, [point.row for point in data.points])
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom=min(point.row["tflops"] for point in data.points) / 2)
+    axes.set_xlabel("FLOP per byte that a block loads from L2 and device memory")
+    axes.set_ylabel("TFLOP/s")
+    axes.set_title(f"Roofline at {data.shape}, {figures.windows_of(point.row for point in data.points)}", size=10)
+
+
+def draw_accuracy(source: Source, figure: Any) -> None:
+    """Largest error against TFLOP/s over all tracks: what each buys in accuracy, and what that costs."""
+    data = figures.accuracy(source.rows)
+    if data is None:
+        raise UsageError("no timed row carries an error, so there is nothing to draw")
+    axes = figure.add_subplot()
+    for row in data.rows:
+        _mark(axes, row["tflops"], row["max_error"], row, alpha=0.7)
+    clouds = {title: [r for r in data.rows if r["track"] == track] for track, title in SHORT_TRACKS.items()}
+    clouds["TF32, three passes"] = [row for row in data.rows if emulates_fp32(row)]
+    for title, found in clouds.items():
+        if found:
+            last = max(found, key=lambda row: row["tflops"])
+            shift = (0, -11) if last["track"] == "fp16_tensor" else (0, 6)
+            axes.annotate(
+                title, (last["tflops"], last["max_error"]), xytext=shift, textcoords="offset points", size=7, ha="right"
+            )
+    _family_legend(axes, data.rows)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.margins(0.1, 0.25)
     axes.set_xlabel("TFLOP/s, log scale")
-    axes.set_ylabel("largest |C - reference| / (|A| @ |B|)")
-    axes.set_title(f"Accuracy against speed at {where.shape}, {where.window}", size=10)
-    axes.legend(fontsize=6)
+    axes.set_ylabel("largest |C - reference| / (|A| |B|)")
+    axes.set_title(f"Accuracy against speed at {data.shape}, {figures.windows_of(data.rows)}", size=10)
 
 
-FIGURES: dict[str, Callable[[Rows, Any], None]] = {
+def _mark(axes: Any, x: float, y: float, row: Mapping[str, Any], alpha: float) -> None:
+    colour, marker = COLOURS[row["family"]], MARKERS[row["family"]]
+    face = "none" if row["window"] == "burst" else colour
+    axes.scatter([x], [y], s=20, marker=marker, facecolor=face, edgecolor=colour, alpha=alpha, zorder=3)
+
+
+def _family_legend(axes: Any, rows: Rows) -> None:
+    for family in figures.STRIP_ORDER:
+        if any(row["family"] == family for row in rows):
+            axes.scatter([], [], s=20, color=COLOURS[family], marker=MARKERS[family], label=FAMILY_TITLES[family])
+    axes.legend(fontsize=6, loc="upper left")
+
+
+FIGURES: dict[str, Callable[[Source, Any], None]] = {
     "tracks": draw_tracks,
     "ladder": draw_ladder,
     "sizes": draw_sizes,
+    "roofline": draw_roofline,
     "accuracy": draw_accuracy,
 }

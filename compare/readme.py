@@ -1,4 +1,4 @@
-"""Rewrites the README's result table, between its markers, from the recorded run that ships."""
+"""Renews what follows from other files: the README's table and picture, the recorded run's page, docs/rows.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import sys
 from pathlib import Path
 
 from compare import runs
-from compare.contenders import every_contender
 from compare.report import markdown
+from compare.reporting import page_of, summaries
+from compare.rows import COLUMNS
 from kernel.errors import GemmTracksError, RunFileError
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+PICTURE = Path("docs/tracks.svg")
+ROWS_PAGE = Path("docs/rows.md")
+PAGE = "report.html"
+"""The page of a recorded run, in its folder."""
 
 
 def rewrite(text: str, table: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
@@ -30,13 +35,66 @@ def current_table() -> str:
     """The table of results/nvidia-h200/latest, or a sentence where there is no recorded run."""
     folder = runs.latest()
     run, rows = runs.read_run(folder) if folder else ({}, [])
-    return markdown(rows, run, {contender.name: contender.summary for contender in every_contender()})
+    return markdown(rows, run, summaries())
+
+
+def current_picture() -> str:
+    """The tracks of that run as an SVG that stands alone, for light and dark pages.
+
+    Raises:
+        RunFileError: there is no recorded run, or nothing in it was timed.
+    """
+    from compare import charts, figures
+    from compare.html import chart_style
+    from compare.report import ladder_scene, origin
+
+    folder = runs.latest()
+    run, rows = runs.read_run(folder) if folder else ({}, [])
+    steps = ladder_scene(rows)
+    picture = figures.track_picture(rows, steps.shape, run) if steps else None
+    if picture is None:
+        raise RunFileError("no recorded run has a ladder to draw")
+    source = origin(run, recorded=False).partition(": ")[2]
+    heading = f"{source}. {picture.shape}, {picture.window}, warm L2"
+    return charts.tracks(picture, charts.WIDE, heading).svg(chart_style())
+
+
+def columns_page() -> str:
+    """docs/rows.md: every column with its type and unit."""
+    lines = [
+        "# Rows",
+        "",
+        "A run's `rows.csv` has one row for each kernel, variant, problem, window and L2 state. As a pandas DataFrame:",
+        "",
+        "```python",
+        "import compare",
+        "",
+        'frame = compare.load_run("latest")      # or a run\'s folder',
+        'frame[frame.window == "sustained"].nlargest(5, "tflops")[["name", "m", "tflops", "x_cublas"]]',
+        'frame.attrs["columns"]["power_w"]       # what a column means, with its unit',
+        'frame.attrs["run"]["gpu"]["name"]       # run.json: where the rows come from',
+        "```",
+        "",
+        "Integers and booleans are pandas' nullable types, and what was not measured stays empty. This page is written",
+        "by `make readme` from `compare/rows.py`.",
+        "",
+        "| column | type | meaning |",
+        "|---|---|---|",
+    ]
+    for column in COLUMNS:
+        lines.append(f"| `{column.name}` | {column.type} | {column.meaning.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(path: Path | None = None) -> int:
     page = path or runs.repository() / "README.md"
     try:
         page.write_text(rewrite(page.read_text(encoding="utf-8"), current_table()), encoding="utf-8")
+        (page.parent / PICTURE).write_text(current_picture(), encoding="utf-8")
+        (page.parent / ROWS_PAGE).write_text(columns_page(), encoding="utf-8")
+        folder = runs.latest()
+        if folder is not None:
+            (folder / PAGE).write_text(page_of(folder), encoding="utf-8")
     except GemmTracksError as error:
         sys.stderr.write(f"{page.name}: {error}\n")
         return error.exit_status

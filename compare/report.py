@@ -14,6 +14,8 @@ from compare.console import Head, table_of
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from compare.statistics import Mean
+
 Row = Mapping[str, Any]
 
 DEFAULT_INPUT = "uniform"
@@ -22,10 +24,15 @@ TRACK_TITLES = {
     "tf32_tensor": "TF32 Tensor Core (FP32 in and out)",
     "fp16_tensor": "FP16 Tensor Core",
 }
+TRACK_ORDER = tuple(TRACK_TITLES)
 CUBLAS_TITLES = {"fp32_simt": "cuBLAS SGEMM", "tf32_tensor": "cuBLAS TF32", "fp16_tensor": "cuBLAS FP16"}
 FAMILY_ORDER = ("cublas", "torch", "handwritten", "cutlass", "cute_dsl")
 IDENTITY = ("name", "variant", "m", "n", "k", "layout", "dtype_in", "dtype_acc", "dtype_out", "input")
 """Columns that say what was run; window and L2 state only say how it was timed."""
+
+DISPATCHER_SUFFIX = "_dispatch"
+"""How the names of dispatchers end; what they pick stands in ``variant``."""
+WINDOWS = ("sustained", "burst")
 
 BURST_MARK = "†"
 UNSTABLE_MARK = "~"
@@ -142,7 +149,7 @@ def _tile(row: Row) -> str:
 def fields(track: str) -> tuple[Field, ...]:
     """The printed columns of one track's table."""
     same = Field(Head(f"x {CUBLAS_TITLES[track]}\n[95 %]", right=True), _ratio)
-    sgemm = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
+    sgemm: tuple[Field, ...] = (Field(Head("x cuBLAS\nSGEMM", right=True, goes=7), _sgemm_ratio),)
     if track == "fp32_simt":
         same, sgemm = Field(same.head, lambda row: _ratio(row) or _sgemm_ratio(row)), ()
     return (
@@ -161,19 +168,27 @@ def fields(track: str) -> tuple[Field, ...]:
     )
 
 
+CARD_FIELD = Field(
+    Head("GPU", right=True), lambda row: f"{_count(row['gpu_index'])} ({str(row['gpu_uuid_hash'] or '')[:6]})"
+)
+"""Which card a row's group was on, where a run has several."""
+
+
 def tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
     """One table per shape and track, so that no table mixes data types. Contenders that did not run are rows too.
 
     ``width``, in columns of text, is what they have to fit in; None for as much as they need.
     """
     chosen = headline(rows)
+    cards = {row["gpu_uuid_hash"] for row in chosen if row["gpu_uuid_hash"]}
     result = []
     for shape in shapes_in(chosen):
         for track, title in TRACK_TITLES.items():
             inside = [row for row in chosen if shape_of(row) == shape and row["track"] == track]
             if not inside:
                 continue
-            used = [f for f in fields(track) if f.head.folds or any(f.cell(row) for row in inside)]
+            known = fields(track) if len(cards) < 2 else (*fields(track), CARD_FIELD)
+            used = [f for f in known if f.head.folds or any(f.cell(row) for row in inside)]
             lines = [
                 ([f.cell(row) for f in used], "" if is_timed(row) else "red" if row["ok"] is False else "dim")
                 for row in inside
@@ -191,11 +206,15 @@ def notes(rows: Sequence[Row]) -> list[str]:
         lines.append(f"{UNSTABLE_MARK} unstable: rounds disagreed by more than the method allows")
     if any(row["is_default"] and row["family"] in ("cutlass", "cute_dsl") for row in rows):
         lines.append("* what the package picks by default")
-    reasons: dict[str, list[str]] = {}
+    again = dict.fromkeys(str(row["retried_because"]) for row in rows if row["retried_because"])
+    lines += [f"begun elsewhere first: {reason}" for reason in again]
+    reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["skipped_because"] and row["ok"] is not False:
-            reasons.setdefault(str(row["skipped_because"]).removeprefix(f"{row['name']}: "), []).append(row["name"])
-    lines += [f"not run, {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+            what = "not run" if row["ok"] is None else "right, not timed"
+            reason = str(row["skipped_because"]).removeprefix(f"{row['name']}: ")
+            reasons.setdefault((what, reason), []).append(row["name"])
+    lines += [f"{what}, {', '.join(names)}: {reason}" for (what, reason), names in reasons.items()]
     for row in rows:
         if row["ok"] is False:
             lines.append(f"FAILED and therefore not timed, {row['name']}: {row['skipped_because'] or 'wrong result'}")
@@ -205,6 +224,162 @@ def notes(rows: Sequence[Row]) -> list[str]:
 def fastest(rows: Iterable[Row]) -> Row | None:
     """The timed row with the most TFLOP/s, or None."""
     return max((row for row in rows if is_timed(row)), key=lambda row: float(row["tflops"]), default=None)
+
+
+def is_dispatcher(row: Row) -> bool:
+    """Whether the row is of a contender that picks among others."""
+    return str(row["name"]).endswith(DISPATCHER_SUFFIX)
+
+
+class Hindsight(NamedTuple):
+    """A dispatcher's row, and the fastest hand-written kernel of the same problem and window, known only afterwards."""
+
+    picked: Row
+    best: Row | None
+
+    @property
+    def share(self) -> float | None:
+        """Time of the best over time of what was picked: 1 where the pick was the best, less where it was not."""
+        return None if self.best is None else float(self.best["time_us"]) / float(self.picked["time_us"])
+
+
+def hindsight(rows: Iterable[Row]) -> list[Hindsight]:
+    """Every dispatcher's headline rows beside the best kernel of their problem, smallest problem first."""
+    known = [row for row in rows if row["l2"] != "cold" and row["input"] in (DEFAULT_INPUT, None)]
+    ours = [row for row in known if row["family"] == "handwritten" and is_timed(row) and not is_dispatcher(row)]
+    found = []
+    for picked in headline(known):
+        if is_dispatcher(picked) and is_timed(picked):
+            same = ("track", "window", "m", "n", "k", "layout", "dtype_in", "dtype_out")
+            rivals = [row for row in ours if all(row[name] == picked[name] for name in same)]
+            found.append(Hindsight(picked, fastest(rivals)))
+    return sorted(found, key=lambda one: (one.picked["track"], one.picked["m"] * one.picked["n"] * one.picked["k"]))
+
+
+def hindsight_table(rows: Iterable[Row], width: int | None = None) -> Table | None:
+    """The dispatchers beside the best kernel per size in hindsight; None where no dispatcher was timed."""
+    lines = []
+    for one in hindsight(rows):
+        row, best = one.picked, one.best
+        theirs = ("nothing else was timed", "") if best is None else (_name(best), _number(against_cublas(best), 3))
+        names = (
+            str(row["name"]),
+            str(shape_of(row)),
+            str(row["layout"]),
+            str(row["window"]),
+            str(row["variant"] or ""),
+        )
+        lines.append(((*names, _ratio(row), *theirs, _number(one.share, 3)), ""))
+    if not lines:
+        return None
+    heads = (
+        Head("dispatcher", goes=2),
+        Head("shape"),
+        Head("layout", goes=1),
+        Head("window", goes=3),
+        Head("picked", folds=True),
+        Head("x cuBLAS\n[95 %]", right=True),
+        Head("best in hindsight", folds=True),
+        Head("x cuBLAS", right=True),
+        Head("pick\n/ best", right=True),
+    )
+    remark = "the best is known only after the run; pick / best is its time over the pick's"
+    return table_of("Dispatchers, and the best kernel per size in hindsight", heads, lines, width, (remark,))
+
+
+class Means(NamedTuple):
+    """One contender's geometric means of x_cublas over a set of shapes."""
+
+    row: Row
+    """Any of the contender's rows: who it is, its layout and types."""
+    of: dict[str, Mean]
+    """By window."""
+
+
+def geometric_means(rows: Iterable[Row]) -> dict[str, list[Means]]:
+    """By set of shapes: contenders with their geometric means of x_cublas, tracks in order, the fastest first.
+
+    The sets are the squares and every set that shapes were drawn from by name. Shapes that a contender does not
+    run, or has no time for in a window, count in the mean's total: every shape that cuBLAS and anybody else were timed
+    on there.
+    """
+    from compare.statistics import geometric_mean
+
+    sets: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["l2"] == "cold" or row["input"] not in (DEFAULT_INPUT, None):
+            continue
+        drawn_from = str(row["shape_set"] or "")
+        square = row["m"] == row["n"] == row["k"]
+        name = drawn_from if drawn_from not in ("", "default", "squares") else "squares" if square else ""
+        if name:
+            sets.setdefault(name, []).append(row)
+    result = {}
+    for name, inside in sets.items():
+        if len(shapes_in(inside)) < 2:
+            continue
+        reference: dict[tuple[str, str], set[Shape]] = {}
+        asked = {(row["track"], shape_of(row)) for row in inside if row["family"] != "cublas"}
+        series: dict[tuple[Any, ...], dict[tuple[str, Shape], float | None]] = {}
+        who: dict[tuple[Any, ...], Row] = {}
+        for row in inside:
+            if row["family"] == "cublas":
+                if is_timed(row) and (row["track"], shape_of(row)) in asked:
+                    reference.setdefault((row["track"], row["window"]), set()).add(shape_of(row))
+                continue
+            key = (TRACK_ORDER.index(row["track"]), row["name"], row["layout"], row["dtype_out"])
+            who.setdefault(key, row)
+            if is_timed(row):
+                series.setdefault(key, {})[row["window"], shape_of(row)] = row["x_cublas"]
+        found = []
+        for key, row in who.items():
+            of = {}
+            for window in WINDOWS:
+                shapes = reference.get((row["track"], window), set())
+                values = [series.get(key, {}).get((window, shape)) for shape in sorted(shapes)]
+                if values:
+                    of[window] = geometric_mean(values)
+            found.append(Means(row, of))
+        found.sort(key=lambda one: (TRACK_ORDER.index(one.row["track"]), -_most(one)))
+        result[name] = found
+    return result
+
+
+def _most(one: Means) -> float:
+    """What a contender is sorted by: its mean over most shapes."""
+    there = [mean for mean in one.of.values() if mean.value is not None]
+    best = max(there, key=lambda mean: (mean.counted, mean.value), default=None)
+    return 0.0 if best is None or best.value is None else best.value
+
+
+def _mean(mean: Mean | None) -> str:
+    """A mean, with its number of shapes where some are missing; of half of them or fewer only that number."""
+    if mean is None or not mean.counted:
+        return ""
+    return str(mean) if 2 * mean.counted > mean.total else f"{mean.counted} of {mean.total} timed"
+
+
+def means_tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
+    """One table for each set of shapes: geometric means of x cuBLAS by contender and window."""
+    windows = (Head(window, right=True) for window in WINDOWS)
+    heads = (Head("track"), Head("kernel", folds=True), Head("layout", goes=1), *windows)
+    remark = "over n of N: what a contender does not run, or has no time for, is left out of its mean"
+    result = []
+    for name, found in geometric_means(rows).items():
+        lines = []
+        for one in found:
+            track = TRACK_TITLES[one.row["track"]].partition(" (")[0]
+            cells = (track, str(one.row["name"]), str(one.row["layout"]), *(_mean(one.of.get(w)) for w in WINDOWS))
+            lines.append((cells, ""))
+        title = f"Geometric means of x cuBLAS, same track, over the shapes of {name}"
+        result.append(table_of(title, heads, lines, width, (remark,)))
+    return result
+
+
+def shown_for(rows: Iterable[Row]) -> Row | None:
+    """The row that stands for several: the fastest of the sustained ones; a burst only where there is none."""
+    rows = list(rows)
+    return fastest(row for row in rows if row["window"] == "sustained") or fastest(rows)
 
 
 GENERATED = ("cutlass", "cute_dsl")
@@ -282,29 +457,57 @@ def cutlass_lines(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
+class Gaps(NamedTuple):
+    """What both gaps are read off; None where a side was not timed."""
+
+    where: Scene
+    ours: Row | None
+    """The fastest hand-written FP32 kernel; a dispatcher only where none of them was timed."""
+    sgemm: Row | None
+    fp16: Row | None
+    ratio: float | None
+    """Time of cuBLAS SGEMM over ours, paired where the run paired them."""
+    factor: float | None
+    """TFLOP/s of cuBLAS FP16 over those of cuBLAS SGEMM."""
+
+
+def gaps(rows: Iterable[Row]) -> Gaps | None:
+    """Both gaps in the scene of the closing lines; None where nothing was timed."""
+    where = scene(rows)
+    if where is None:
+        return None
+    written = where.pick("handwritten", "fp32_simt")
+    ours = fastest([row for row in written if not is_dispatcher(row)] or written)
+    sgemm = fastest(where.pick("cublas", "fp32_simt"))
+    fp16 = fastest(where.pick("cublas", "fp16_tensor"))
+    ratio = factor = None
+    if ours is not None and sgemm is not None:
+        ratio = against_cublas(ours) or sgemm["time_us"] / ours["time_us"]
+    if sgemm is not None and fp16 is not None:
+        factor = fp16["tflops"] / sgemm["tflops"]
+    return Gaps(where, ours, sgemm, fp16, ratio, factor)
+
+
 def closing_lines(rows: Iterable[Row], *, entry_names: bool = True) -> tuple[str, str]:
     """The two gaps in words and numbers: on the same track, and to the next track.
 
     ``entry_names`` adds the name of the kernel that cuBLAS ran.
     """
-    where = scene(rows)
-    if where is None:
+    found = gaps(rows)
+    if found is None:
         return (
             "Same track: nothing was timed, so no gap is stated.",
             "Different track: nothing was timed, so no gap is stated.",
         )
-    return _same_track(where, entry_names), _different_track(where)
+    return _same_track(found, entry_names), _different_track(found)
 
 
-def _same_track(where: Scene, entry_names: bool) -> str:
+def _same_track(found: Gaps, entry_names: bool) -> str:
+    where, ours, theirs, ratio = found.where, found.ours, found.sgemm, found.ratio
     place = f"Same track (FP32 SIMT, {where.shape}, {where.window})"
-    ours, theirs = fastest(where.pick("handwritten", "fp32_simt")), fastest(where.pick("cublas", "fp32_simt"))
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or ratio is None:
         absent = "hand-written kernel" if ours is None else "cuBLAS SGEMM"
         return f"{place}: no {absent} was timed, so no gap is stated."
-    ratio = against_cublas(ours)
-    if ratio is None:
-        ratio = theirs["time_us"] / ours["time_us"]
     text = f"{place}: the best hand-written kernel, {ours['name']}, reaches {ours['tflops']:.1f} TFLOP/s against "
     text += f"{theirs['tflops']:.1f} for cuBLAS SGEMM"
     text += f" ({theirs['kernel_name'] or theirs['name']})" if entry_names else ""
@@ -312,15 +515,25 @@ def _same_track(where: Scene, entry_names: bool) -> str:
     if ours["x_cublas_lo"] is not None and ours["x_cublas_hi"] is not None:
         text += f", 95 % interval {ours['x_cublas_lo']:.3f} to {ours['x_cublas_hi']:.3f}"
     if ours["x_cublas_lo"] is not None and ours["x_cublas_lo"] > 1:
-        return text + "; the gap is closed."
-    if ours["x_cublas_hi"] is not None and ours["x_cublas_hi"] >= 1:
-        return text + "; no gap beyond the noise."
-    return text + f"; the gap is {100 * (1 - ratio):.1f} %." if ratio < 1 else text + "."
+        text += "; the gap is closed."
+    elif ours["x_cublas_hi"] is not None and ours["x_cublas_hi"] >= 1:
+        text += "; no gap beyond the noise."
+    else:
+        text += f"; the gap is {100 * (1 - ratio):.1f} %." if ratio < 1 else "."
+    written = where.pick("handwritten", "fp32_simt")
+    return text + "".join(_by_table(row) for row in written if is_dispatcher(row) and row is not ours)
 
 
-def _different_track(where: Scene) -> str:
+def _by_table(row: Row) -> str:
+    """What a dispatcher ran there; it had to pick before the run, the best kernel is picked after it."""
+    ratio = against_cublas(row)
+    text = "" if ratio is None else f": {ratio:.3f} times cuBLAS"
+    return f" {row['name']}, by its table, ran {row['variant']}{text}."
+
+
+def _different_track(found: Gaps) -> str:
+    where, sgemm, fp16, factor = found.where, found.sgemm, found.fp16, found.factor
     place = f"Different track (FP16 Tensor Core, {where.shape}, {where.window})"
-    sgemm, fp16 = fastest(where.pick("cublas", "fp32_simt")), fastest(where.pick("cublas", "fp16_tensor"))
     parts = []
     fp32_peak, fp16_peak = peak_behind(sgemm, "pct_track_peak"), peak_behind(sgemm, "pct_fp16_peak")
     if fp32_peak and fp16_peak:
@@ -328,11 +541,11 @@ def _different_track(where: Scene) -> str:
             f"the FP32 peak is {100 * fp32_peak / fp16_peak:.2f} % of the FP16 peak "
             f"({fp32_peak:.1f} of {fp16_peak:.1f} TFLOP/s), 1 to {fp16_peak / fp32_peak:.1f}"
         )
-    if sgemm is not None and fp16 is not None:
-        factor = fp16["tflops"] / sgemm["tflops"]
+    if sgemm is not None and fp16 is not None and factor is not None:
         parts.append(
             f"cuBLAS SGEMM is {100 / factor:.2f} % of cuBLAS FP16 "
             f"({sgemm['tflops']:.1f} of {fp16['tflops']:.1f} TFLOP/s), 1 to {factor:.1f}"
+            f"{', on two cards of one model' if sgemm['gpu_uuid_hash'] != fp16['gpu_uuid_hash'] else ''}"
         )
     if not parts:
         return f"{place}: cuBLAS was not timed on both tracks and no peak is known, so no gap is stated."
@@ -349,7 +562,8 @@ def peak_behind(row: Row | None, column: str) -> float | None:
 def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     """Where rows come from, in one line: GPU, date, revision; plainly marked where they were recorded earlier."""
     gpu = run.get("gpu") or {}
-    text = f"{gpu.get('name', 'unknown GPU')} ({gpu.get('sm_count', '?')} SMs), {str(run.get('date', ''))[:10]}"
+    sms = f" ({gpu['sm_count']} SMs)" if gpu.get("sm_count") else ""
+    text = f"{gpu.get('name', 'unknown GPU')}{sms}, {str(run.get('date', ''))[:10]}"
     text += f", revision {run.get('revision', 'unknown')}"
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 
@@ -368,7 +582,8 @@ class ResultTable(NamedTuple):
 def result_tables(
     rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None
 ) -> tuple[ResultTable, ...]:
-    """The ladder where most of it was timed, and the tracks; empty where nothing was timed.
+    """The ladder where most of it was timed, the tracks, the dispatchers, and means over the squares; empty where
+    nothing was timed.
 
     Of families whose kernels a package generates, the default and the fastest stand for all. ``summaries``
     says what each rung adds, by name.
@@ -381,7 +596,8 @@ def result_tables(
         found.append(_ladder_table(steps, source, summaries or {}))
     if where is not None:
         found.append(_tracks_table(where, source))
-    return tuple(found)
+    more = (_dispatch_table(rows, source), _means_table(rows, source))
+    return (*found, *(table for table in more if table is not None))
 
 
 def _tracks_table(where: Scene, source: str) -> ResultTable:
@@ -398,6 +614,56 @@ def _tracks_table(where: Scene, source: str) -> ResultTable:
         ("track", "kernel", "", "TFLOP/s", "x cuBLAS, same track", "x cuBLAS SGEMM", "% of FP16 peak"),
         (False, False, False, True, True, True, True),
         (False, True, False, False, False, False, False),
+        tuple(lines),
+    )
+
+
+def _dispatch_table(rows: Sequence[Row], source: str) -> ResultTable | None:
+    """The dispatchers at the squares, beside the best kernel in hindsight; None where none was timed."""
+    lines = []
+    for one in hindsight(rows):
+        row, best = one.picked, one.best
+        if row["m"] == row["n"] == row["k"]:
+            theirs = ("", "") if best is None else (str(best["name"]), _number(against_cublas(best), 3))
+            how = f"{row['layout']}, {row['window']}"
+            ours = (str(row["name"]), str(row["m"]), how, str(row["variant"] or ""), _number(against_cublas(row), 3))
+            lines.append((*ours, *theirs, _number(one.share, 3)))
+    if not lines:
+        return None
+    return ResultTable(
+        "The dispatchers",
+        f"{source}. Warm L2; the best kernel is known only in hindsight.",
+        ("dispatcher", "size", "window", "picked", "x cuBLAS", "best in hindsight", "x cuBLAS", "pick / best"),
+        (False, True, False, False, True, False, True, True),
+        (True, False, False, True, False, True, False, False),
+        tuple(lines),
+    )
+
+
+def _means_table(rows: Sequence[Row], source: str) -> ResultTable | None:
+    """Geometric means over the squares; of generated families the default and the best stand for all."""
+    lines, shown = [], set()
+    for one in geometric_means(rows).get("squares", []):
+        row = one.row
+        family = (row["track"], row["family"], row["layout"], row["dtype_out"])
+        if row["family"] in GENERATED and not row["is_default"] and family in shown:
+            continue
+        if not row["is_default"]:
+            shown.add(family)
+        mark = " ".join(part for part in (_mark(row), "" if row["layout"] == "rr" else str(row["layout"])) if part)
+        means = (_mean(one.of.get(window)) for window in WINDOWS)
+        lines.append((TRACK_TITLES[row["track"]].partition(" (")[0], str(row["name"]), mark, *means))
+    if not lines:
+        return None
+    cubes = [row for row in rows if row["m"] == row["n"] == row["k"] and row["family"] != "cublas"]
+    sizes = ", ".join(map(str, sorted({row["m"] for row in cubes})))
+    return ResultTable(
+        "Over the squares",
+        f"{source}. Geometric means of the ratio to cuBLAS on the same track, warm L2, over {sizes}; over n of N where "
+        "the rest has no time.",
+        ("track", "kernel", "", *WINDOWS),
+        (False, False, False, True, True),
+        (False, True, False, False, False),
         tuple(lines),
     )
 
@@ -450,7 +716,7 @@ def _mark(row: Row) -> str:
 
 def _representatives(rows: Sequence[Row], family: str) -> list[Row]:
     """All rows, or the default and the fastest of a family whose kernels a package generates."""
-    best = fastest(rows)
+    best = shown_for(rows)
     return [row for row in rows if family not in GENERATED or row is best or row["is_default"]]
 
 

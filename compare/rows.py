@@ -68,8 +68,15 @@ COLUMNS: tuple[Column, ...] = (
     Column("compiler", "str", "what built it"),
     Column("is_default", "bool", "whether a library picks this plan when nothing is specified"),
     Column("skipped_because", "str", "why the contender did not run the problem; such rows keep ok empty"),
+    Column("gpu_name", "str", "device that the row's group was on, as its driver reports it"),
+    Column("gpu_index", "int", "index of that GPU on its machine, as nvidia-smi counts"),
+    Column("gpu_uuid_hash", "str", "hash of its UUID: tells equal cards apart without naming them"),
+    Column("retried_because", "str", "where the group was begun before it was finished here, and why it was not there"),
 )
 """Every column of rows.csv, in order."""
+
+ADDED: frozenset[str] = frozenset({"gpu_name", "gpu_index", "gpu_uuid_hash", "retried_because"})
+"""Columns that runs recorded before they existed lack; they are read as not measured."""
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 

@@ -13,14 +13,18 @@ import gzip
 import importlib.metadata
 import io
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare.rows import COLUMNS, NAMES
+from compare.rows import ADDED, COLUMNS, NAMES
+from kernel.contract import FAMILIES, INT32_MAX, LAYOUTS, TRACKS
 from kernel.errors import RunFileError
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ FORMAT = 1
 RUN_FILE = "run.json"
 ROWS_FILE = "rows.csv"
 SAMPLES_FILE = "samples.json.gz"
+MOST_SAMPLES_BYTES = 2**28
+"""What samples may unpack to; the largest recorded run has a hundredth of it."""
 JOURNAL_FILE = "journal.jsonl"
 REVISION_FILE = "REVISION"
 """In a bundle: the revision of the checkout that it was written from."""
@@ -41,9 +47,13 @@ RECORDED_GPU = "nvidia-h200"
 
 PACKAGES = (
     "numpy", "pandas", "cupy-cuda13x", "cupy-cuda12x", "torch", "cuda-bindings", "nvidia-ml-py", "numba",
-    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cublas-cu12",
+    "nvidia-cutlass", "nvidia-cutlass-dsl", "nvidia-cutlass-operators", "nvidia-cuda-nvcc", "nvidia-cublas",
+    "nvidia-cublas-cu12",
 )  # fmt: skip
 """Distributions whose versions a run records where they are installed."""
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that steer a terminal rather than say something; a line end and a tab are text."""
 
 ENVIRONMENT_PREFIXES = ("GEMM_TRACKS_", "CUDA_", "CUBLAS", "CUPY_", "NVIDIA_TF32", "TORCH_", "PYTHONHASHSEED")
 
@@ -73,7 +83,11 @@ def latest(gpu: str = RECORDED_GPU) -> Path | None:
     if (root / LATEST / RUN_FILE).is_file():
         return (root / LATEST).resolve()
     for run in sorted(root.glob(f"*/{RUN_FILE}"), reverse=True):
-        if json.loads(run.read_text(encoding="utf-8")).get("complete"):
+        try:
+            complete = read_json(run).get("complete")
+        except RunFileError:  # what somebody else left there is no reason not to find a good one
+            continue
+        if complete:
             return run.parent.resolve()
     return None
 
@@ -102,21 +116,55 @@ def read_run(run: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         RunFileError: a file is missing, is not of this format, or lacks a column.
     """
     folder = locate(run)
+    provenance = read_json(folder / RUN_FILE)
+    if provenance.get("format") != FORMAT:
+        raise RunFileError(f"{folder / RUN_FILE}: not a run of format {FORMAT}")
     try:
-        provenance = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
         text = (folder / ROWS_FILE).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise RunFileError(f"{folder}: cannot be read as a run: {error}") from error
-    if not isinstance(provenance, dict) or provenance.get("format") != FORMAT:
-        raise RunFileError(f"{folder / RUN_FILE}: not a run of format {FORMAT}")
     return provenance, parse_rows(text, str(folder / ROWS_FILE))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a file that anybody may have written; its texts can be shown on a terminal.
+
+    Raises:
+        RunFileError: it cannot be read, holds no JSON object, or hides control characters in a text.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        _refuse_control_characters(found)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFileError(f"{path}: cannot be read as a run: {error}") from None
+    if not isinstance(found, dict):
+        raise RunFileError(f"{path}: an object is needed")
+    return found
+
+
+def _refuse_control_characters(value: Any) -> None:
+    if isinstance(value, str):
+        if CONTROL.search(value):
+            raise ValueError(f"control characters in {value[:60]!r}")
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            _refuse_control_characters(name)
+            _refuse_control_characters(part)
+    elif isinstance(value, list):
+        for part in value:
+            _refuse_control_characters(part)
 
 
 def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
     """A recorded run as a DataFrame: columns, types and units as in :data:`compare.rows.COLUMNS`.
 
     Integers and booleans use pandas' nullable types, so that what was not measured stays empty.
-    ``frame.attrs["run"]`` is the provenance.
+    ``frame.attrs["run"]`` is the provenance, ``frame.attrs["columns"]`` says what each column means, with its unit.
+
+    Example::
+
+        frame = compare.load_run("latest")
+        fast = frame[frame.window == "sustained"].nlargest(5, "tflops")[["name", "m", "tflops", "x_cublas"]]
 
     Raises:
         RunFileError: there is no such run, or it cannot be read.
@@ -128,6 +176,7 @@ def load_run(run: str | Path = LATEST) -> pandas.DataFrame:
     series = {c.name: pandas.Series([row[c.name] for row in rows], dtype=kinds[c.type]) for c in COLUMNS}
     frame: pandas.DataFrame = pandas.DataFrame(series)
     frame.attrs["run"] = provenance
+    frame.attrs["columns"] = {column.name: column.meaning for column in COLUMNS}
     return frame
 
 
@@ -135,20 +184,62 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
     """Rows from the text of a rows.csv.
 
     Raises:
-        RunFileError: a column is missing or unknown, or a cell is not of its column's type.
+        RunFileError: a column is missing or unknown, a cell is not of its column's type or holds control characters.
     """
     reader = csv.DictReader(io.StringIO(text))
-    given = tuple(reader.fieldnames or ())
-    missing, unknown = [n for n in NAMES if n not in given], [n for n in given if n not in NAMES]
+    try:
+        given = tuple(reader.fieldnames or ())
+    except csv.Error as error:
+        raise RunFileError(f"{where}: {error}") from None
+    missing = [name for name in NAMES if name not in given and name not in ADDED]
+    unknown = [name for name in given if name not in NAMES]
     if missing or unknown:
         raise RunFileError(f"{where}: columns missing: {missing or 'none'}; unknown: {unknown or 'none'}")
-    rows = []
-    for number, cells in enumerate(reader, start=2):
-        try:
-            rows.append({column.name: _parse(column.type, cells[column.name]) for column in COLUMNS})
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunFileError(f"{where}, line {number}: {error}") from error
+    rows: list[dict[str, Any]] = []
+    try:
+        for cells in reader:
+            if None in cells:
+                raise ValueError("the line has more cells than columns")
+            rows.append({c.name: _parse(c.type, cells[c.name]) if c.name in given else None for c in COLUMNS})
+            _refuse_impossible(rows[-1])
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise RunFileError(f"{where}, line {reader.line_num}: {error}") from error
     return rows
+
+
+def _refuse_impossible(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for a row that no run holds, so that what reads rows may count on this much."""
+    if not values["name"]:
+        raise ValueError("name is empty")
+    for column, known in (("family", FAMILIES), ("track", TRACKS), ("layout", LAYOUTS)):
+        if values[column] not in known:
+            raise ValueError(f"{column} is {values[column]!r}; known: {', '.join(known)}")
+    for extent in ("m", "n", "k"):
+        if values[extent] is None or not 0 <= values[extent] <= INT32_MAX:
+            raise ValueError(f"{extent} is {values[extent]}; 0 to 2**31 - 1 is needed")
+    for column in ("time_us", "tflops", "x_cublas", "x_cublas_sgemm", "sm_clock_mhz"):
+        if values[column] is not None and not 0.0 < values[column] < math.inf:
+            raise ValueError(f"{column} is {values[column]}; a positive number is needed")
+
+
+def read_samples(run: str | Path) -> list[dict[str, Any]]:
+    """Every set of samples of a run, as :meth:`compare.measure.Measurement.samples` wrote it.
+
+    Raises:
+        RunFileError: there is no such run, or its samples cannot be read.
+    """
+    path = locate(run) / SAMPLES_FILE
+    try:
+        with gzip.open(path) as stream:
+            text = stream.read(MOST_SAMPLES_BYTES + 1)
+        if len(text) > MOST_SAMPLES_BYTES:
+            raise ValueError(f"more than {MOST_SAMPLES_BYTES} bytes")
+        found = json.loads(text)
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error) as error:
+        raise RunFileError(f"{path}: samples cannot be read: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RunFileError(f"{path}: a list of samples is needed")
+    return found
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -165,6 +256,8 @@ def _parse(kind: str, cell: str | None) -> Any:
     if cell is None:
         raise ValueError("the line has fewer cells than columns")
     if kind == "str":
+        if CONTROL.search(cell):
+            raise ValueError(f"control characters in {cell[:60]!r}")
         return cell or None
     if not cell:
         return None
@@ -172,7 +265,12 @@ def _parse(kind: str, cell: str | None) -> Any:
         if cell not in ("true", "false"):
             raise ValueError(f"{cell!r} is neither true nor false")
         return cell == "true"
-    return int(cell) if kind == "int" else float(cell)
+    if kind == "int":
+        return int(cell)
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError(f"{cell!r} is not finite; what was not measured stays empty")
+    return value
 
 
 def _format(kind: str, value: Any) -> str:
@@ -206,7 +304,10 @@ class RunWriter:
         elif (folder / RUN_FILE).exists():
             raise RunFileError(f"{folder} already holds a finished run; give another folder or remove it")
         else:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise self._unwritable(error) from None
             self._append({"format": FORMAT, "run": self.provenance})
 
     @property
@@ -219,12 +320,20 @@ class RunWriter:
         """Rows of every finished shard, in the order in which shards were added."""
         return [row for shard in self._shards.values() for row in shard["rows"]]
 
+    def rows_of(self, shard: str) -> list[dict[str, Any]]:
+        """Rows of a finished shard; none where it is not finished."""
+        return list(self._shards.get(shard, {"rows": ()})["rows"])
+
     def samples_of(self, shard: str) -> list[dict[str, Any]]:
         """What a finished shard holds beside rows; empty where it is not finished."""
         return list(self._shards.get(shard, {"samples": ()})["samples"])
 
     def add(self, shard: str, rows: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Record a finished shard: its rows, and for each set of samples a mapping that names its row."""
+        """Record a finished shard: its rows, and for each set of samples a mapping that names its row.
+
+        Raises:
+            RunFileError: it cannot be written; what was added before is safe.
+        """
         entry = {"shard": shard, "rows": [dict(row) for row in rows], "samples": [dict(s) for s in samples]}
         self._append(entry)
         self._shards[shard] = entry
@@ -233,40 +342,66 @@ class RunWriter:
         """Write rows.csv, samples.json.gz and run.json; the journal goes only where the run is complete.
 
         ``rows`` replaces the shards' own, with columns filled in that need more than one shard.
+
+        Raises:
+            RunFileError: a file cannot be written; the journal still holds every shard.
         """
         table = self.rows if rows is None else rows
         samples = [entry for shard in self._shards.values() if shard["rows"] for entry in shard["samples"]]
         run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
-        _replace(self.folder / ROWS_FILE, format_rows(table).encode())
-        # A fixed time stamp keeps the archive the same for the same samples.
-        _replace(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
-        _replace(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
+        try:
+            _replace(self.folder / ROWS_FILE, format_rows(table).encode())
+            # A fixed time stamp keeps the archive the same for the same samples.
+            _replace(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
+            _replace(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
+        except OSError as error:
+            raise self._unwritable(error) from None
         if complete:
             (self.folder / JOURNAL_FILE).unlink(missing_ok=True)
         return self.folder
 
     def _append(self, entry: Mapping[str, Any]) -> None:
-        with (self.folder / JOURNAL_FILE).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with (self.folder / JOURNAL_FILE).open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(entry) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> RunFileError:
+        return RunFileError(
+            f"{self.folder} cannot be written ({error.strerror}); {len(self._shards)} finished groups are kept in it: "
+            "once there is room, the same command goes on from there"
+        )
 
     def _resume(self, journal: Path) -> None:
-        entries = []
-        lines = journal.read_text(encoding="utf-8").split("\n")
-        for line in lines[:-1]:  # what follows the last line end was cut off while being written
-            try:
+        entries: list[dict[str, Any]] = []
+        try:
+            lines = journal.read_text(encoding="utf-8").split("\n")
+            for line in lines[:-1]:  # what follows the last line end was cut off while being written
                 entries.append(json.loads(line))
-            except ValueError as error:
-                raise RunFileError(f"{journal}: line {len(entries) + 1} is not JSON: {error}") from error
-        if not entries or entries[0].get("format") != FORMAT:
-            raise RunFileError(f"{journal}: not a journal of format {FORMAT}; remove it to start over")
-        before, now = identity(entries[0]["run"]), identity(self.provenance)
+            if not entries:  # killed before its first line was whole: nothing was begun
+                journal.unlink()
+                self._append({"format": FORMAT, "run": self.provenance})
+                return
+            if entries[0].get("format") != FORMAT:
+                raise RunFileError(f"{journal}: not a journal of format {FORMAT}; remove it to start over")
+            before, now = identity(entries[0]["run"]), identity(self.provenance)
+            begun = str(entries[0]["run"].get("date", ""))
+            shards = {str(entry["shard"]): {**entry, "rows": [*entry["rows"]]} for entry in entries[1:]}
+            for shard in shards.values():
+                for line_row in shard["rows"]:
+                    format_rows([line_row])
+                shard["samples"] = [dict(one) for one in shard["samples"]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            what = f"line {len(entries) + 1}" if isinstance(error, ValueError) else "an entry"
+            raise RunFileError(f"{journal}: {what} cannot be read ({error}); give another folder") from None
         if before != now:
             raise RunFileError(f"{journal} was begun by {before} and cannot go on with {now}; give another folder")
         self.provenance["resumed"] = self.provenance.get("date", "")
-        self.provenance["date"] = entries[0]["run"].get("date", "")
-        self._shards = {entry["shard"]: entry for entry in entries[1:]}
+        self.provenance["date"] = begun
+        self._shards = shards
         if lines[-1]:
             _replace(journal, ("\n".join(lines[:-1]) + "\n").encode())
 
@@ -279,8 +414,11 @@ def identity(run: Mapping[str, Any]) -> str:
 
 def _replace(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def record_folder(provenance: Mapping[str, Any]) -> Path:
@@ -317,7 +455,15 @@ def adopt(folder: Path) -> Path:
     """
     folder = locate(folder)
     run, _ = read_run(folder)
-    target = results_root() / str(run["gpu"]["slug"]) / f"{str(run['date'])[:10]}-{run['revision']}"
+    gpu = run.get("gpu")
+    names = (gpu.get("slug") if isinstance(gpu, dict) else None, str(run.get("date"))[:10], run.get("revision"))
+    dated = re.fullmatch(r"\d{4}-\d\d-\d\d", names[1])
+    if not dated or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in names):
+        raise RunFileError(
+            f"{folder / RUN_FILE}: GPU, date and revision become the names of folders, and these cannot: {names}"
+        )
+    slug, date, made_from = names
+    target = results_root() / str(slug) / f"{date}-{made_from}"
     if target.exists():
         raise RunFileError(f"{target} is there already; remove it first if this run is to replace it")
     target.mkdir(parents=True)

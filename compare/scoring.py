@@ -48,6 +48,12 @@ def unmeasured_row(
     return row(**{**base_columns(contender, group, built), **values})
 
 
+def checked_row(contender: Contender, group: Group, built: Built, verdict: Verdict, reason: str) -> dict[str, Any]:
+    """The row of a contender whose result is right and that was not timed, for a reason."""
+    values = {"ok": True, "variant": verdict.variant, **_errors(verdict), "skipped_because": reason}
+    return row(**{**base_columns(contender, group, built), **values})
+
+
 def _errors(verdict: Verdict) -> dict[str, Any]:
     finite = verdict.max_error is not None and verdict.max_error < float("inf")
     return {"max_error": verdict.max_error if finite else None, "error_bound": verdict.error_bound}
@@ -120,19 +126,23 @@ def percentages(tflops: float, track: str, facts: DeviceFacts, clock_mhz: float 
 def with_sgemm_ratio(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows with x_cublas_sgemm filled in: medians against cuBLAS SGEMM at the same extents, window and L2 state.
 
-    cuBLAS SGEMM in the row's own layout where it was timed, else in layout rr.
+    cuBLAS SGEMM in the row's own layout where it was timed, else in layout rr; on the row's own card where it was
+    timed there, else on another of the same model, never on a different one.
     """
     sgemm: dict[tuple[Any, ...], float] = {}
     for one in rows:
         if one["name"] == "cublas_sgemm" and one["time_us"]:
-            sgemm[_place(one, one["layout"])] = one["time_us"]
+            for card in (one["gpu_uuid_hash"], None):
+                sgemm.setdefault((*_place(one, one["layout"]), card), one["time_us"])
     result = []
     for one in rows:
-        time = sgemm.get(_place(one, one["layout"])) or sgemm.get(_place(one, "rr"))
+        layouts = (one["layout"], "rr")
+        places = [(*_place(one, layout), card) for card in (one["gpu_uuid_hash"], None) for layout in layouts]
+        time = next((sgemm[place] for place in places if place in sgemm), None)
         ratio = time / one["time_us"] if time and one["time_us"] and one["ok"] else None
         result.append({**one, "x_cublas_sgemm": ratio})
     return result
 
 
 def _place(one: Mapping[str, Any], layout: str) -> tuple[Any, ...]:
-    return (one["m"], one["n"], one["k"], layout, one["input"], one["window"], one["l2"])
+    return (one["gpu_name"], one["m"], one["n"], one["k"], layout, one["input"], one["window"], one["l2"])

@@ -21,9 +21,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compare import runs
 from kernel.errors import GemmTracksError, UsageError
+
+if TYPE_CHECKING:
+    from compare.contenders import KernelContender
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
@@ -56,10 +60,23 @@ class Outcome:
     last_line: str
 
 
+def _can_travel(contender: KernelContender) -> bool:
+    """Whether every build of a DSL kernel is there or can be made here."""
+    from cutlass_ref.cute.catalog import CuteKernel
+    from cutlass_ref.cute.emit import missing
+    from kernel import build
+
+    assert isinstance(contender.kernel, CuteKernel)
+    if not any(missing(program) for program in contender.kernel.programs()):
+        return True
+    return all(build.lookup(unit) is not None for unit in contender.kernel.units())
+
+
 def write_bundle(everything: bool = False) -> Path:
     """Build what a GPU machine needs to run this checkout, and write it to build/bundle with this revision.
 
-    Besides the hand-written kernels that is each family's default set, or ``everything`` in the catalogs.
+    Besides the hand-written kernels that is each family's default set, or ``everything`` in the catalogs. Kernels of
+    the CuTe DSL stay behind, and a line says so, where its optional packages are not installed.
 
     Raises:
         BuildError, MissingToolError: something of it cannot be built here.
@@ -73,6 +90,10 @@ def write_bundle(everything: bool = False) -> Path:
 
     known = (contender for contender in contenders() if isinstance(contender, KernelContender))
     chosen = [c for c in known if everything or c.in_default_set or c.family == "handwritten"]
+    left = [c for c in chosen if c.family == "cute_dsl" and not _can_travel(c)]
+    if left:
+        sys.stderr.write(f"left out of the bundle: {', '.join(c.name for c in left)}: {left[0].needs()} is missing\n")
+        chosen = [c for c in chosen if c not in left]
     units = [*units_of(chosen), *ceilings.units("sm_90a"), planted_unit("sm_90a")]
     emitted = [c.kernel for c in chosen if isinstance(c.kernel, CutlassKernel)]
     folder = build.write_bundle(units, runs.repository() / BUNDLE, bundle_files(emitted))

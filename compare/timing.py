@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from compare import driver
 from compare.statistics import median
 from compare.telemetry import Nvml, Sample, State, Telemetry, open_nvml, summarise
 from kernel import build
@@ -109,6 +110,12 @@ class WindowReading:
         return (self.began + self.ended) / 2
 
 
+def arch_of(compute_capability: tuple[int, int]) -> str:
+    """Architecture that probes and ceilings are built for: sm_90a on Hopper, sm_80 on every 8.x."""
+    major, minor = compute_capability
+    return {9: "sm_90a", 8: "sm_80"}.get(major, f"sm_{major}{minor}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceFacts:
     """What the driver says about the device."""
@@ -120,12 +127,18 @@ class DeviceFacts:
     max_mhz: float | None = None
     power_limit_w: float | None = None
     notes: tuple[str, ...] = ()
+    index: int | None = None
+    uuid_hash: str = ""
+    """Index and hash of the UUID, as in :class:`compare.driver.Device`."""
+
+    def card_columns(self) -> dict[str, Any]:
+        """The columns of a row that say which card it was measured on."""
+        return {"gpu_name": self.name, "gpu_index": self.index, "gpu_uuid_hash": self.uuid_hash or None}
 
     @property
     def arch(self) -> str:
-        """Architecture that probes and ceilings are built for: sm_90a on Hopper, sm_80 on every 8.x."""
-        major, minor = self.compute_capability
-        return {9: "sm_90a", 8: "sm_80"}.get(major, f"sm_{major}{minor}")
+        """What probes and ceilings are built for here."""
+        return arch_of(self.compute_capability)
 
 
 class Bench(Protocol):
@@ -212,6 +225,7 @@ class GpuBench:
         name = properties["name"].decode()
         self.telemetry: Telemetry = open_nvml(self._rt.deviceGetPCIBusId(ordinal), name)
         nvml = self.telemetry if isinstance(self.telemetry, Nvml) else None
+        card = next((one for one in driver.query().devices if one.ordinal == ordinal), None)
         self.facts = DeviceFacts(
             name=name,
             sms=properties["multiProcessorCount"],
@@ -220,6 +234,8 @@ class GpuBench:
             max_mhz=nvml.max_sm_clock_mhz() if nvml else None,
             power_limit_w=nvml.power_limit_w() if nvml else None,
             notes=(self.telemetry.note,) if self.telemetry.note else (),
+            index=card.index if card else None,
+            uuid_hash=card.uuid_hash if card else "",
         )
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self.stream = int(self._stream.ptr)

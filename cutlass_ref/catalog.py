@@ -28,6 +28,9 @@ ASSUMED_MULTIPROCESSORS = 132
 """SMs of an H100 SXM or H200: what persistent grids are laid out for where no GPU can be asked."""
 MAX_EXTENT = 2**31 - 512
 """The templates round extents up to the tile in 32-bit integers."""
+MAX_K_SM80 = 2**30
+"""The largest k for which the host code of the sm80 generation (SIMT kernels are of it) lays out a grid: beyond it,
+its round-up wraps and the grid's z extent becomes -1."""
 CLEAR_SOURCE = Path(__file__).with_name("clear_flags.cu")
 CLEAR_ENTRY = "cutlass_clear_flags"
 CLEAR_THREADS = 128
@@ -84,6 +87,8 @@ class CutlassKernel(Kernel):
             extent = getattr(problem, name)
             if extent > MAX_EXTENT:
                 return f"{name} = {extent}; CUTLASS rounds extents up in 32 bits, at most {MAX_EXTENT} is possible"
+        if self.recipe.arch == 80 and problem.k > MAX_K_SM80:
+            return f"k = {problem.k}; CUTLASS 2 counts slices of k in 32 bits, at most {MAX_K_SM80} is possible"
         if self.recipe.opclass == "simt":
             return None
         operands = (
@@ -232,6 +237,9 @@ SIMT_TILES: tuple[tuple[int, int, Shape3, int], ...] = (
 )
 """Every FP32 SIMT tile that the package lists: block m, block n (block k is 8), warps, stages."""
 
+SLOW_TILES = ((128, 64), (64, 64), (128, 32))
+"""Tiles (block m, block n) below 0.82 of cuBLAS at 8192; default runs leave them out above 4096."""
+
 SIMT_DEFAULT = (256, 128, 5)
 """The tile (block m, block n, stages) of the plan that the package picks for SIMT, in every run."""
 
@@ -254,6 +262,7 @@ def _simt_entry(recipe: Recipe, *, suffix: str = "", **fields: Any) -> CutlassKe
         "group": f"simt_{recipe.layout}" if recipe.swizzle == 1 else "simt_swizzled",
         "is_default": listed and not suffix and recipe.swizzle == 1 and (m, n, recipe.stages) == SIMT_DEFAULT,
         "in_default_set": in_default_set,
+        "largest_timed": 4096 if (m, n) in SLOW_TILES else 0,
     }
     return CutlassKernel(
         name=base + suffix,
@@ -385,19 +394,19 @@ FP16_DEFAULTS = (
 
 FP16_TIMED = (
     _sm90("float16", (128, 256, 64), (2, 1), "cooperative"),
-    _sm90("float16", (128, 256, 64), (2, 1), "cooperativenosmem"),
-    _sm90("float16", (256, 128, 64), (1, 2), "cooperative"),
-    _sm90("float16", (128, 256, 64), (2, 1), "cooperative", "streamk"),
     _sm90("float16", (128, 128, 64), (2, 1), "pingpong"),
-    _sm80("float16", (256, 128, 64), (4, 2, 1), 3),
     _sm80("float16", (128, 256, 64), (2, 4, 1), 3),
 )
-"""FP16 kernels of the default set beside the defaults: the main loop, epilogue, scheduler and tile each vary once."""
+"""FP16 kernels of the default set beside the defaults: the main loop and the tile each vary once."""
 
 FP16_BEST_ORDER = ("along_n", 8)
 """Raster and largest swizzle that the first of them is timed with by default too; the fastest of the sweep at 8192."""
 
 FP16_FURTHER = (
+    _sm90("float16", (256, 128, 64), (1, 2), "cooperative"),
+    _sm90("float16", (128, 256, 64), (2, 1), "cooperative", "streamk"),
+    _sm90("float16", (128, 256, 64), (2, 1), "cooperativenosmem"),
+    _sm80("float16", (256, 128, 64), (4, 2, 1), 3),
     _sm90("float16", (128, 256, 64), (1, 1), "cooperative"),
     _sm90("float16", (128, 256, 64), (1, 2), "cooperative"),
     _sm90("float16", (256, 128, 64), (1, 1), "cooperative"),
@@ -433,7 +442,7 @@ FP16_FURTHER = (
 )
 """FP16 kernels that run when they are asked for by name."""
 
-SWEPT = (*FP16_DEFAULTS, FP16_TIMED[0], FP16_TIMED[2])
+SWEPT = (*FP16_DEFAULTS, FP16_TIMED[0], FP16_FURTHER[0])
 """sm90 kernels whose tile order (raster, max_swizzle) is swept; the code is the same, only arguments differ."""
 
 TF32_DEFAULTS = (

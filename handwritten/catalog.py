@@ -69,12 +69,14 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v2_block_tile",
         tile=BLOCK_TILE,
         summary="block tile in shared memory, warp tile, 8 x 8 thread tile",
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v3_double_buffer",
         tile=TWO_STAGES,
         summary="two buffers, cp.async fills one while the other is computed from",
         rules=(TWO_BUFFERS,),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v4_pad",
@@ -82,6 +84,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="A's rows padded by one column: 8-way conflicts become 2-way",
         vector_operands="bc",
         rules=(TWO_BUFFERS, ODD_PITCH),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v4_swizzle",
@@ -90,12 +93,14 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         swizzle="column ^ row[5:3]",
         vector_operands="bc",
         rules=(TWO_BUFFERS, EIGHT_ROWS, EIGHT_COLUMNS),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v5_register_block",
         tile=TWO_STAGES,
         summary="four k steps read ahead: A along k by LDS.128",
         rules=(TWO_BUFFERS, FOUR_STEPS),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v5_chunk_swizzle",
@@ -103,6 +108,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v5 with A's 16-byte chunks XORed with row bits 3 and 4: no conflicts",
         swizzle="chunk ^ row[4:3]",
         rules=(TWO_BUFFERS, EIGHT_ROWS, FOUR_CHUNKS),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="v6_transposed_split",
@@ -150,11 +156,13 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=TWO_STAGES,
         summary="v3 with registers instead of cp.async on the way to shared memory",
         rules=(TWO_BUFFERS,),
+        largest_timed=4096,
     ),
     HandwrittenKernel(
         name="s4_block64",
         tile=Tile(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8),
         summary="v2 with a 64 x 64 block tile: half the reuse",
+        largest_timed=4096,
     ),
 )
 

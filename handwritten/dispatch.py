@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,6 +64,38 @@ def distance(entry: Entry, problem: Problem) -> float:
     return apart + OUTPUT_STEP * (entry.dtype_out != problem.dtype_out)
 
 
+class Prediction(NamedTuple):
+    """What the model expects of a kernel, and the tuned shape whose rate it rests on."""
+
+    us: float
+    entry: Entry
+
+
+def predictions(
+    problem: Problem, table: Table, kernels: Mapping[str, Kernel], sm_count: int, neighbours: int = NEIGHBOURS
+) -> dict[str, Prediction]:
+    """By name: predicted times of the kernels that run the problem themselves and were timed nearby.
+
+    One that would hand the problem over is left to the kernel it hands it to, whose rates are its own. Where none of
+    the ``neighbours`` nearest shapes has such a kernel, the next ones are asked.
+    """
+    found: dict[str, Prediction] = {}
+    runs = {name: _runs(kernel, problem) for name, kernel in kernels.items() if name in table.kernels}
+    near = sorted(table.entries, key=lambda entry: distance(entry, problem))
+    for number, entry in enumerate(near):
+        if number >= neighbours and found:
+            break
+        tuned = entry.problem(problem.dtype_in, problem.dtype_acc)
+        for name, us in entry.times_us.items():
+            if name in found or not runs.get(name) or not _runs(kernels[name], tuned):
+                continue
+            resident = table.kernels[name].blocks_per_sm
+            here = slot_work(kernels[name], problem, resident * sm_count)
+            there = slot_work(kernels[name], tuned, resident * table.sm_count)
+            found[name] = Prediction(us / there * here, entry)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class DispatchKernel(Kernel):
     """Several kernels of one track under one name; each problem runs on one of them, which ``variant`` names."""
@@ -104,40 +136,21 @@ class DispatchKernel(Kernel):
                 return Choice(kernel, reason)
         return None
 
-    def _ranking(self, problem: Problem, table: Table | None, known: dict[str, Kernel]) -> Iterator[tuple[str, str]]:
+    def _ranking(self, problem: Problem, table: Table | None, known: Mapping[str, Kernel]) -> Iterator[tuple[str, str]]:
         """Names in the order in which they are asked, with the reason."""
         if table is not None:
             entry = table.exact(problem) if self.sm_count in (0, table.sm_count) else None
             if entry is not None:
                 for name in entry.times_us:
                     yield name, f"tuned on {table.origin}"
-            for name, shape in self._predictions(problem, table, known):
-                yield name, f"modelled by waves and its rate at {shape}, tuned on {table.origin}"
+            found = predictions(problem, table, known, self.sm_count or table.sm_count)
+            for name in sorted(found, key=lambda name: found[name].us):
+                at = found[name].entry
+                yield name, f"modelled by waves and its rate at {at.m}x{at.n}x{at.k}, tuned on {table.origin}"
         for name in self.defaults:
             yield name, "the default, where no table helps"
         for kernel in self.pool():
             yield kernel.name, "the first that takes it"
-
-    def _predictions(self, problem: Problem, table: Table, known: dict[str, Kernel]) -> list[tuple[str, str]]:
-        """(name, tuned shape) of kernels that run the problem themselves, by predicted time.
-
-        One that would hand it over is left to the kernel it hands over to, whose rates are its own.
-        """
-        found: dict[str, tuple[float, str]] = {}
-        near = sorted(table.entries, key=lambda entry: distance(entry, problem))
-        for number, entry in enumerate(near):
-            if number >= NEIGHBOURS and found:
-                break
-            tuned = entry.problem(self.dtype_in, self.dtype_acc)
-            for name, us in entry.times_us.items():
-                kernel = known.get(name)
-                if kernel is None or name in found or not (_runs(kernel, problem) and _runs(kernel, tuned)):
-                    continue
-                resident = table.kernels[name].blocks_per_sm
-                here = slot_work(kernel, problem, resident * (self.sm_count or table.sm_count))
-                there = slot_work(kernel, tuned, resident * table.sm_count)
-                found[name] = (us / there * here, f"{entry.m}x{entry.n}x{entry.k}")
-        return [(name, found[name][1]) for name in sorted(found, key=lambda name: found[name][0])]
 
     def _chosen(self, problem: Problem) -> Kernel:
         choice = self.choose(problem)

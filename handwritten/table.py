@@ -142,24 +142,23 @@ class Table:
             f"  {json.dumps(name)}: {json.dumps({'source': tuned.fingerprint, 'blocks_per_sm': tuned.blocks_per_sm})}"
             for name, tuned in self.kernels.items()
         ]
-        entries = [
-            "  "
-            + json.dumps(
-                {
-                    "m": e.m, "n": e.n, "k": e.k, "layout": e.layout, "dtype_out": e.dtype_out, "align": e.align,
-                    "kernel": e.kernel,
-                    "us": {name: float(f"{us:.5g}") for name, us in e.times_us.items()},
-                    "cublas_us": None if e.cublas_us is None else float(f"{e.cublas_us:.5g}"),
-                }
-            )
-            for e in self.entries
-        ]  # fmt: skip
+        entries = [f"  {json.dumps(record_of(entry))}" for entry in self.entries]
         body = [
             *lines,
             ' "kernels": {\n' + ",\n".join(kernels) + "\n }",
             ' "entries": [\n' + ",\n".join(entries) + "\n ]",
         ]
         return "{\n" + ",\n".join(body) + "\n}\n"
+
+
+def record_of(entry: Entry) -> dict[str, Any]:
+    """An entry as the file holds it, times to five digits."""
+    times = {name: float(f"{us:.5g}") for name, us in entry.times_us.items()}
+    return {
+        "m": entry.m, "n": entry.n, "k": entry.k, "layout": entry.layout, "dtype_out": entry.dtype_out,
+        "align": entry.align, "kernel": entry.kernel, "us": times,
+        "cublas_us": None if entry.cublas_us is None else float(f"{entry.cublas_us:.5g}"),
+    }  # fmt: skip
 
 
 def file_name(slug: str, track: str) -> str:
@@ -209,7 +208,10 @@ def _parse(value: Any) -> Table:
         _require(isinstance(record, dict) and isinstance(record["source"], str), f"kernels: {name!r}")
         kernels[name] = Tuned(record["source"], _whole(record["blocks_per_sm"], 1, 64, "blocks_per_sm"))
     _require(isinstance(value["entries"], list), "entries is no list")
-    entries = tuple(_entry(one, kernels) for one in value["entries"])
+    entries = tuple(entry_of(one) for one in value["entries"])
+    for entry in entries:
+        unknown = sorted(set(entry.times_us) - set(kernels))
+        _require(not unknown, f"entry {entry.m}x{entry.n}x{entry.k}: kernels does not list {', '.join(unknown)}")
     _require(len({entry.key for entry in entries}) == len(entries), "two entries are of one problem")
     texts = {name: value[name] for name in ("gpu", "toolkit", "date", "revision", "method")}
     _require(all(isinstance(text, str) for text in texts.values()), "gpu, toolkit, date, revision and method are texts")
@@ -222,7 +224,12 @@ def _parse(value: Any) -> Table:
     )
 
 
-def _entry(value: Any, kernels: Mapping[str, Tuned]) -> Entry:
+def entry_of(value: Any) -> Entry:
+    """The entry that :func:`record_of` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
     _require(isinstance(value, dict), "an entry is no object")
     m, n, k = (_whole(value[name], 1, INT32_MAX, name) for name in ("m", "n", "k"))
     where = f"entry {m}x{n}x{k}"
@@ -232,7 +239,6 @@ def _entry(value: Any, kernels: Mapping[str, Tuned]) -> Entry:
     _require(align & (align - 1) == 0, f"{where}: align is {align}")
     _require(isinstance(value["us"], dict) and bool(value["us"]), f"{where}: us holds no kernel")
     times = {name: _time(us, where) for name, us in value["us"].items()}
-    _require(all(name in kernels for name in times), f"{where}: a kernel that kernels does not list")
     chosen = value["kernel"]
     _require(chosen in times, f"{where}: kernel is {chosen!r}, which us does not list")
     cublas = value["cublas_us"]

@@ -27,15 +27,18 @@ from typing import Any
 
 from kernel.contract import Artifact, Resources, Unit
 from kernel.errors import BuildError, MissingToolError
-from kernel.toolchain import find
+from kernel.toolchain import Tool, find
 
 FORMAT = 1
 """Raised when what a build folder holds changes; older folders are then left alone and rebuilt."""
 
 BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
+ABANDONED_S = 24 * 3600.0
+"""Age in seconds at which an unfinished build counts as killed."""
 RECORD = "artifact.json"
 MANIFEST = "manifest.json"
-FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "build.log")
+COMPILERS = {"cuda": "nvcc", "ptx": "ptxas"}
+"""The tool that a unit's text is handed to."""
 
 _memo: dict[tuple[Unit, str], Artifact] = {}
 _memo_lock = threading.Lock()
@@ -76,21 +79,42 @@ def content_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
     The folder's name is built from ``kind`` (a path below the cache, ours) and the hash of ``key``.
     A folder whose files are not what ``make`` left (a torn disk, an editor) is discarded and made again.
+
+    Raises:
+        BuildError: the cache cannot be written, the disk is full for one; what ``make`` raises.
     """
     folder = cache_root() / f"{kind}-{digest(key)[:20]}"
     if _is_whole(folder):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    temporary: Path | None = None
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
         make(temporary)
         sums = {p.name: _sum(p) for p in sorted(temporary.iterdir()) if p.is_file()}
         (temporary / ".complete").write_text(json.dumps(sums), encoding="utf-8")
         temporary.chmod(0o755)
         _put_in_place(temporary, folder)
+    except OSError as error:
+        raise BuildError(
+            f"{folder.name} could not be written to the build cache {cache_root()} ({error.strerror or error}); "
+            "make room there, or set GEMM_TRACKS_CACHE to another folder"
+        ) from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed builds left behind, once no build can be at it any more."""
+    for left in parent.glob(".making-*"):
+        try:
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:  # another process swept it first
+            continue
 
 
 def _put_in_place(temporary: Path, folder: Path) -> None:
@@ -160,10 +184,11 @@ def artifact(unit: Unit) -> Artifact:
     found = lookup(unit)
     if found is not None:
         return found
-    compiler = find("nvcc")
+    compiler = find(COMPILERS[unit.language])
     text = unit.text()
+    make = _compile if unit.language == "cuda" else _assemble
     built = content_folder(
-        f"artifacts/{unit.name}", _key(unit, text, compiler.version), lambda folder: _compile(unit, text, folder)
+        f"artifacts/{unit.name}", _key(unit, text, compiler.version), lambda folder: make(unit, text, folder)
     )
     return _remember(unit, _read(built, unit))
 
@@ -244,9 +269,10 @@ def _from_cache(unit: Unit) -> Artifact | None:
     """By key where the compiler is known, else the newest whole folder made from the same catalog and source."""
     root = cache_root() / "artifacts"
     try:
-        version = find("nvcc").version
+        compiler = find(COMPILERS[unit.language])
+        version, name = compiler.version, _compiler_name(unit, compiler)
     except MissingToolError:
-        version = ""
+        version = name = ""
     if version and isinstance(unit.source, Path):
         folder = root / f"{unit.name}-{digest(_key(unit, unit.text(), version))[:20]}"
         return _remember(unit, _read(folder, unit)) if _is_whole(folder) else None
@@ -255,7 +281,7 @@ def _from_cache(unit: Unit) -> Artifact | None:
     for folder in folders:
         if _is_whole(folder):
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            same_compiler = not version or record["compiler"] == f"nvcc {version}"
+            same_compiler = not version or record["compiler"] == name
             if (record["catalog"], record["source"]) == wanted and same_compiler:
                 return _remember(unit, _read(folder, unit))
     return None
@@ -294,14 +320,42 @@ def _compile(unit: Unit, text: str, folder: Path) -> None:
             raise BuildError(f"{unit.name}: nvcc {nvcc.version} refused it: {first}", log)
         shutil.copyfile(Path(scratch) / "kernel.ptx", folder / "kernel.ptx")
     (folder / "build.log").write_text(log, encoding="utf-8")
+    _write_record(unit, text, nvcc, seconds, folder)
+
+
+def _assemble(unit: Unit, text: str, folder: Path) -> None:
+    """One ptxas call in ``folder`` on PTX that another compiler made: cubin, log, attachments and record."""
+    ptxas = find("ptxas")
+    (folder / "kernel.ptx").write_text(text, encoding="utf-8")
+    command = [str(ptxas.path), "-v", "-O3", f"-arch={unit.arch}", *unit.flags, "-o", "kernel.cubin", "kernel.ptx"]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    seconds = time.monotonic() - began
+    log = done.stdout + done.stderr
+    if done.returncode != 0:
+        first = next((line for line in log.splitlines() if "error" in line), log.strip()[-400:])
+        raise BuildError(f"{unit.name}: {ptxas} refused the PTX of {unit.headers}: {first}", log)
+    (folder / "build.log").write_text(log, encoding="utf-8")
+    for name, content in (unit.attachments() if unit.attachments else {}).items():
+        (folder / name).write_text(content, encoding="utf-8")
+    _write_record(unit, text, ptxas, seconds, folder)
+
+
+def _compiler_name(unit: Unit, compiler: Tool) -> str:
+    return str(compiler) if unit.language == "cuda" else f"{unit.headers}, {compiler}"
+
+
+def _write_record(unit: Unit, text: str, compiler: Tool, seconds: float, folder: Path) -> None:
+    """The record of a finished build, from its log and its PTX."""
+    log = (folder / "build.log").read_text(encoding="utf-8")
     ptx = (folder / "kernel.ptx").read_text(encoding="utf-8")
     record: dict[str, Any] = {
         "format": FORMAT,
         "unit": unit.name,
         "arch": unit.arch,
         "flags": list(unit.flags),
-        "compiler": str(nvcc),
-        "key": _key(unit, text, nvcc.version),
+        "compiler": _compiler_name(unit, compiler),
+        "key": _key(unit, text, compiler.version),
         "catalog": catalog_hash(unit),
         "source": source_hash(unit),
         "seconds": round(seconds, 3),
@@ -313,7 +367,7 @@ def _compile(unit: Unit, text: str, folder: Path) -> None:
 def ptxas_resources(log: str, ptx: str = "") -> dict[str, Resources]:
     """Resources per entry from a ``ptxas -v`` report; the thread bound comes from the PTX."""
     bounds: dict[str, int] = {}
-    entry = r"\.entry\s+([\w$]+)\s*\([^)]*\)[^{]*?\.maxntid\s+([\d\s,]+)"
+    entry = r"\.entry\s+([\w$]+)\s*\([^)]*\)[^{]*?\.(?:max|req)ntid\s+([\d\s,]+)"
     for name, extents in re.findall(entry, ptx):
         bounds[name] = math.prod(int(number) for number in extents.split(","))
     found: dict[str, Resources] = {}
@@ -372,6 +426,30 @@ def build_all(
     with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
         list(pool.map(one, distinct))
     return results
+
+
+def packed(built: Artifact) -> dict[str, bytes]:
+    """An artifact's files by name, to be sent to another machine."""
+    return {path.name: path.read_bytes() for path in sorted(built.folder.iterdir()) if path.is_file()}
+
+
+def keep(unit: Unit, files: Mapping[str, bytes]) -> Artifact:
+    """Put an artifact that was built elsewhere into this cache; one that is there already stays.
+
+    Raises:
+        BuildError: it was made from another catalog entry or source than this checkout holds.
+    """
+    record = json.loads(files[RECORD])
+    if any(Path(name).name != name for name in files):
+        raise BuildError(f"{unit.name} came with a file outside its folder; nothing of it was kept")
+    if (record["catalog"], record["source"]) != (catalog_hash(unit), source_hash(unit)):
+        raise BuildError(f"{unit.name} was built elsewhere from another source; bring the checkouts to one version")
+
+    def write(folder: Path) -> None:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+
+    return _remember(unit, _read(content_folder(f"artifacts/{unit.name}", record["key"], write), unit))
 
 
 def write_bundle(units: Iterable[Unit], folder: Path, files: Mapping[str, Path] | None = None) -> Path:

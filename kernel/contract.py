@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel.errors import BuildError, DtypeError, LayoutError, ShapeError
+from kernel.errors import BuildError, DtypeError, LayoutError, ProblemError, ShapeError
 
 ITEMSIZE = {"float32": 4, "float16": 2}
 """Bytes per element of every data type an operand can have."""
@@ -39,7 +41,8 @@ class Problem:
     Raises:
         ShapeError: an extent is negative, not an integer, or at least 2**31.
         LayoutError: an unknown layout, or a leading dimension smaller than the width it spans.
-        DtypeError: an unknown data type.
+        DtypeError: an unknown data type, or a scalar that is no real number.
+        ProblemError: a scalar is too large for a float32.
     """
 
     m: int
@@ -81,6 +84,14 @@ class Problem:
             value = getattr(self, name)
             if value < 1 or value & (value - 1):
                 raise LayoutError(f"{name} = {value!r}; a power of two, in bytes, is needed")
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise DtypeError(f"{name} is {value!r}; a real number is needed")
+            try:
+                single(float(value))
+            except OverflowError:
+                raise ProblemError(f"{name} = {value!r}; kernels take it as a float32, at most 3.4e38") from None
 
     @property
     def a_width(self) -> int:
@@ -105,7 +116,7 @@ class Problem:
     @property
     def is_scale_only(self) -> bool:
         """True where the product does not count, so that C = beta * C (the BLAS rule)."""
-        return self.alpha == 0.0 or self.k == 0
+        return single(self.alpha) == 0.0 or self.k == 0
 
     @property
     def bytes_min(self) -> int:
@@ -138,6 +149,24 @@ class Problem:
         if min(aligns) < 16:
             text += f" align={','.join(map(str, aligns))}"
         return text
+
+
+def unaligned(problem: Problem) -> str | None:
+    """Why no kernel may touch an operand of the problem, element by element even: its base; None where all are fine."""
+    for name, dtype in (("a", problem.dtype_in), ("b", problem.dtype_in), ("c", problem.dtype_out)):
+        base, size = getattr(problem, f"align_{name}"), ITEMSIZE[dtype]
+        if base < size:
+            return f"{name.upper()}: its base address is a multiple of {base} bytes; an element of {dtype} has {size}"
+    return None
+
+
+def single(value: float) -> float:
+    """A scalar as kernels get it: rounded to float32.
+
+    Raises:
+        OverflowError: it is finite and too large.
+    """
+    return float(struct.unpack("<f", struct.pack("<f", float(value)))[0])
 
 
 def pointer_alignment(address: int) -> int:
@@ -205,6 +234,11 @@ class Unit:
     catalog: str = ""
     allow_spills: bool = False
     """True only where the catalog entry says so, with its reason beside it."""
+    language: str = "cuda"
+    """``cuda``: the text is for nvcc. ``ptx``: another compiler, named by ``headers``, made PTX of a program; ptxas is
+    all that is left to run."""
+    attachments: Callable[[], Mapping[str, str]] | None = field(default=None, compare=False)
+    """Texts kept beside the artifact by file name, such as the program behind a PTX text; called when it is built."""
 
     def text(self) -> str:
         """The source text, UTF-8.
@@ -342,7 +376,14 @@ class Artifact:
 
     @property
     def source(self) -> Path:
-        return self.folder / "kernel.cu"
+        """What a person wrote: CUDA C++, or the Python program that the PTX comes from."""
+        program = self.folder / "kernel.py"
+        return program if program.is_file() else self.folder / "kernel.cu"
+
+    @property
+    def layouts(self) -> Path:
+        """The CuTe layouts of a DSL kernel, one a line; absent for other kernels."""
+        return self.folder / "layouts.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,4 +458,4 @@ class Kernel(ABC):
             return f"data types (in, accumulator, out) are {', '.join(given)}; {self.name} takes {', '.join(needed)}"
         if problem.layout not in self.layouts:
             return f"layout is {problem.layout} (A, B); {self.name} takes {', '.join(self.layouts)}"
-        return None
+        return unaligned(problem)

@@ -82,6 +82,12 @@ class NoDeviceError(GemmTracksError):
     exit_status = 3
 
 
+class ClusterError(GemmTracksError):
+    """Workers cannot make one run together, or have gone while they did."""
+
+    exit_status = 3
+
+
 class LaunchError(GemmTracksError):
     """The driver refused a launch; nothing ran."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from kernel.contract import Kernel, Problem
 from kernel.errors import DtypeError
 from kernel.launch import cupy_module, prepare
@@ -65,7 +63,7 @@ def gemm(kernel: Kernel, a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, bet
         problem, pointers = describe(*operands, alpha=alpha, beta=beta, dtype_acc=kernel.dtype_acc)
         ready = prepare(kernel, problem, pointers)
         ready.enqueue(cupy.cuda.get_current_stream().ptr if not _is_torch(a) else _torch_stream(device))
-        result = _hand_back(cupy, a, c, device_c)
+        result = _hand_back(cupy, a, first.device == HOST, c, device_c)
     return Result(c=result, kernel=kernel.name, variant=ready.variant, problem=problem, copied=tuple(copied))
 
 
@@ -86,17 +84,15 @@ def _to_device(cupy: Any, array: Any) -> Any:
     return cupy.asarray(host, order=order)
 
 
-def _hand_back(cupy: Any, a: Any, c: Any, device_c: Any) -> Any:
+def _hand_back(cupy: Any, a: Any, from_host: bool, c: Any, device_c: Any) -> Any:
     """C in the caller's library; a host C is filled in place."""
     if c is None:
-        if isinstance(a, np.ndarray):
-            return cupy.asnumpy(device_c)
         if _is_torch(a):
             import torch
 
             tensor = torch.from_dlpack(device_c)
-            return tensor if a.is_cuda else tensor.cpu()
-        return device_c
+            return tensor.cpu() if from_host else tensor
+        return cupy.asnumpy(device_c) if from_host else device_c
     if device_c is c:
         return c
     host = c.detach().numpy() if _is_torch(c) else c

@@ -52,13 +52,9 @@ def operand(array: Any, name: str) -> Operand:
     Raises:
         DtypeError: not an array, or an element type other than float32 and float16.
         ShapeError: not two-dimensional.
-        LayoutError: neither rows nor columns are contiguous, or rows overlap.
+        LayoutError: neither rows nor columns are contiguous, rows overlap, or an element is not aligned.
     """
-    if isinstance(array, np.ndarray):
-        pointer, device = array.ctypes.data, HOST
-        shape, dtype = array.shape, array.dtype.name
-        steps = tuple(step / array.itemsize for step in array.strides)
-    elif type(array).__module__.split(".")[0] == "torch":
+    if type(array).__module__.split(".")[0] == "torch":
         if array.is_sparse or array.layout.__str__() != "torch.strided":
             raise LayoutError(f"{name} is a {array.layout} tensor; a dense (strided) one is needed")
         if array.is_conj() or array.is_neg():
@@ -76,12 +72,23 @@ def operand(array: Any, name: str) -> Operand:
         item = np.dtype(interface["typestr"]).itemsize
         strides = interface.get("strides")
         steps = tuple(step / item for step in strides) if strides else _packed_steps(shape)
+    elif isinstance(array, np.ndarray):
+        if isinstance(array, np.ma.MaskedArray):
+            raise LayoutError(f"{name} is a masked array; a GEMM knows no mask, so fill it first")
+        if not array.dtype.isnative:
+            raise DtypeError(f"{name} is in the other byte order; call .astype('{array.dtype.name}')")
+        pointer, device = array.ctypes.data, HOST
+        shape, dtype = array.shape, array.dtype.name
+        steps = tuple(step / array.itemsize for step in array.strides)
     else:
         raise DtypeError(f"{name} is a {type(array).__name__}; a NumPy array, CuPy array or torch tensor is needed")
     if dtype not in ITEMSIZE:
         raise DtypeError(f"{name} has elements of {dtype}; {' or '.join(ITEMSIZE)} is needed, so convert it first")
     if len(shape) != 2:
         raise ShapeError(f"{name} has shape {tuple(shape)}; a matrix of two dimensions is needed")
+    if pointer % ITEMSIZE[dtype]:
+        size = ITEMSIZE[dtype]
+        raise LayoutError(f"{name} begins at {pointer:#x}; a multiple of an element's {size} bytes is needed")
     layout, pitch = _layout(name, (int(shape[0]), int(shape[1])), (steps[0], steps[1]))
     return Operand(
         name=name,

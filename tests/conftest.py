@@ -34,12 +34,18 @@ def _absent(mark: str) -> str:
             return str(error)
     if mark == "cppgen" and importlib.util.find_spec("cutlass_cppgen") is None:
         return "the package nvidia-cutlass is not installed"
+    if mark == "cute":
+        from cutlass_ref.cute.catalog import KERNELS
+        from cutlass_ref.cute.emit import missing
+
+        absent = dict.fromkeys(name for kernel in KERNELS for name in missing(kernel.programs()[0]))
+        return f"{', '.join(absent)}: not installed (gemm-tracks[cute])" if absent else ""
     if mark == "torch" and importlib.util.find_spec("torch") is None:
         return "torch is not installed"
     return ""
 
 
-MARKS = ("gpu", "nvcc", "cppgen", "torch")
+MARKS = ("gpu", "nvcc", "cppgen", "cute", "torch")
 SKIPPED: Counter[tuple[str, str]] = Counter()
 
 

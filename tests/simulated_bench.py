@@ -64,6 +64,7 @@ class SimulatedContender:
     layouts: tuple = ("rr",)
     swizzle: str = ""
     is_default: bool = False
+    is_dispatcher: bool = False
     largest_timed: int = 0
     refuses: str = ""
     refuses_launch: bool = False

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from compare import runs
-from compare.diff import diff_rows, diff_runs, key_of, read_samples
+from compare.diff import diff_rows, diff_runs, key_of
 from compare.measure import Settings, measure_group
 from compare.rows import row
 from compare.statistics import StoppingRule, median
 from compare.windows import BurstSettings, SustainedSettings
 from kernel.contract import Problem
-from kernel.errors import RunFileError
+from kernel.errors import RunFileError, UsageError
 from tests.simulated_bench import SimulatedBench, SimulatedContender, SimulatedOperands
 
 SETTINGS = Settings(
@@ -36,9 +36,9 @@ def recorded(seed, slowdown=1.0, noise=0.003, **bench):
     found = measure_group(group, problem, SimulatedOperands(), SETTINGS, bench=SimulatedBench(seed=seed, **bench))
     rows = [
         row(
-            name=one.name, family="cublas" if one.name == "cublas_sgemm" else "handwritten", variant=None, m=4096,
-            n=4096, k=4096, layout="rr", dtype_in="float32", dtype_out="float32", input="uniform", window=one.window,
-            l2=one.l2, ok=True, time_us=1e6 * one.median_s, x_cublas=one.x_cublas.value,
+            name=one.name, family="cublas" if one.name == "cublas_sgemm" else "handwritten", track="fp32_simt",
+            variant=None, m=4096, n=4096, k=4096, layout="rr", dtype_in="float32", dtype_out="float32", input="uniform",
+            window=one.window, l2=one.l2, ok=True, time_us=1e6 * one.median_s, x_cublas=one.x_cublas.value,
             sm_clock_mhz=one.clock_mhz,
         )
         for one in found
@@ -98,7 +98,7 @@ def test_a_slowdown_planted_into_recorded_samples():
         rows, samples = recorded(3)
         name = "v6_transposed_split"
     else:
-        rows, samples = runs.read_run(folder)[1], read_samples(folder)
+        rows, samples = runs.read_run(folder)[1], runs.read_samples(folder)
         counted = {one["name"] for one in samples if len(one["time_us"]) >= 20 and one["window"] == "burst"}
         name = next(r["name"] for r in rows if r["name"] in counted and r["family"] == "handwritten" and r["time_us"])
     found = diff_rows(rows, samples, *planted(rows, samples, name, 1.05))
@@ -216,3 +216,21 @@ def test_thresholds_count():
     assert verdicts(diff_rows(rows, samples, *later, 0.05))["v2_block_tile"] == "same"
     assert dataclasses.asdict(diff_rows(rows, samples, *later, 0.02).changes[0])["ratio"]
     assert median([1.0, 2.0, 4.0]) == 2.0
+
+
+def test_nothing_in_common_is_no_clean_bill(tmp_path):
+    rows, samples = recorded(1)
+    before = write(tmp_path / "a", rows, samples)
+    after = write(tmp_path / "b", [one | {"m": 2048} for one in rows], [one | {"m": 2048} for one in samples])
+    with pytest.raises(UsageError, match=r"no timed row in common \(6 and 6 rows"):
+        diff_runs(before, after)
+    for threshold in (-0.1, 1.0, float("nan")):
+        with pytest.raises(UsageError, match="threshold"):
+            diff_runs(before, before, threshold)
+
+
+def test_samples_that_unpack_to_far_too_much_are_refused(tmp_path, monkeypatch):
+    folder = write(tmp_path / "a", *recorded(1))
+    monkeypatch.setattr("compare.runs.MOST_SAMPLES_BYTES", 100)
+    with pytest.raises(RunFileError, match="more than 100 bytes"):
+        diff_runs(folder, folder)

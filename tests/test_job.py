@@ -368,6 +368,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "RECORD_SQUARES", (40,))
     monkeypatch.setattr(job, "RECORD_TAIL", 35)
     monkeypatch.setattr(job, "RECORD_LARGEST", 48)
+    monkeypatch.setattr(job, "RECORD_DISPATCHED", (44,))
     monkeypatch.setattr(job, "RECORD_COLD_AT", 40)
     monkeypatch.setattr(job, "RECORD_RECTANGLE", (64, 48, 40))
     return tmp_path, contenders

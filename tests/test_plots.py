@@ -26,37 +26,53 @@ def figure_of(what, rows):
     from matplotlib.figure import Figure
 
     figure = Figure()
-    plots.FIGURES[what](rows, figure)
-    return figure.axes[0]
+    plots.FIGURES[what](plots.Source(rows, {"gpu": {"name": "NVIDIA H200"}}, {}), figure)
+    return figure.axes
 
 
-def test_tracks_hold_the_fastest_of_each_family_and_the_peaks():
-    axes = figure_of("tracks", full_run())
+def with_tiles():
+    return [{**row, "tile": "128x128x16"} for row in full_run()]
+
+
+def words(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_tracks_hold_every_family_the_peaks_and_the_gaps():
+    (axes,) = figure_of("tracks", full_run())
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert [label.split("  ")[0] for label in labels] == [
-        "cublas_sgemm", "v7_best", "cutlass_simt_b", "datasheet peak", "cublas_fp16", "datasheet peak",
+    assert labels == [
+        "hand-written", "CUTLASS", "cuBLAS", "cuBLAS",
+        "the ladder, v0 to v7", "same track, v7 to cuBLAS SGEMM", "next track, cuBLAS SGEMM to FP16",
     ]  # fmt: skip
-    assert [round(bar.get_width(), 1) for bar in axes.patches] == [50.0, 49.0, 49.5, 100.0, 600.0, 1000.0]
+    marks = [float(mark.get_offsets()[0][0]) for mark in axes.collections if len(mark.get_offsets())]
+    assert sorted(round(mark, 1) for mark in marks if mark > 0) == [5.0, 48.0, 49.0, 49.5, 50.0, 600.0]
     assert axes.get_xscale() == "log"
+    for text in ("peak 100.0", "peak 1000.0", "2.0 %", "12.0 x", "49.0  0.980 x"):
+        assert text in words(axes)
 
 
 def test_the_ladder_shows_fractions_of_cublas():
-    axes = figure_of("ladder", full_run())
+    (axes,) = figure_of("ladder", full_run())
     assert [round(bar.get_height(), 2) for bar in axes.patches] == [0.1, 0.98]
 
 
-def test_sizes_have_a_line_for_everything_timed_at_two_sizes():
-    axes = figure_of("sizes", full_run())
-    _, labels = axes.get_legend_handles_labels()
-    assert "v7_best" in labels
-    assert "cutlass_fp16_c" not in labels
+def test_sizes_have_a_panel_for_each_track_and_a_line_for_each_family():
+    fp32, _fp16 = figure_of("sizes", full_run())
+    _, labels = fp32.get_legend_handles_labels()
+    assert labels == ["cuBLAS", "hand-written, fastest", "CUTLASS, fastest", "CUTLASS, default"]
+
+
+def test_the_roofline_names_rungs_and_roofs():
+    (axes,) = figure_of("roofline", with_tiles())
+    assert {"v0", "v7", "FP32 SIMT peak 100.0", "FP16 Tensor Core peak 1000.0"} <= set(words(axes))
 
 
 @pytest.mark.parametrize("what", plots.FIGURES)
 @pytest.mark.parametrize("form", plots.FORMATS)
 def test_every_figure_is_written_in_every_format(what, form, run, tmp_path, capsys):
     target = tmp_path / f"figure.{form}"
-    assert main(["plot", run(full_run()), "--what", what, "--format", form, "--out", str(target)]) == 0
+    assert main(["plot", run(with_tiles()), "--what", what, "--out", str(target)]) == 0
     head = target.read_bytes()[:200]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form] in head
 
@@ -73,3 +89,13 @@ def test_a_run_without_the_ladder_or_with_an_unknown_figure_is_refused(run, caps
     assert main(["plot", "nowhere", "--what", "tracks"]) == 2
     assert main(["plot", "nowhere", "--what", "pie"]) == 2
     assert main(["plot", "nowhere", "--format", "gif"]) == 2
+
+
+def test_two_formats_at_once_are_refused_and_an_unknown_ending_too(run, tmp_path, capsys):
+    folder = run(full_run())
+    assert main(["plot", folder, "--format", "svg", "--out", str(tmp_path / "x.png")]) == 2
+    assert "disagree" in capsys.readouterr().err
+    assert main(["plot", folder, "--out", str(tmp_path / "x.gif")]) == 2
+    assert "known formats" in capsys.readouterr().err
+    assert main(["plot", folder, "--format", "svg", "--out", str(tmp_path / "picture")]) == 0
+    assert b"<?xml" in (tmp_path / "picture").read_bytes()[:99]

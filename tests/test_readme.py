@@ -25,6 +25,13 @@ def test_only_what_stands_between_the_markers_is_rewritten():
             readme.rewrite(broken, "new")
 
 
+def test_the_page_on_columns_is_their_own_and_its_example_runs():
+    page = (runs.repository() / readme.ROWS_PAGE).read_text(encoding="utf-8")
+    assert page == readme.columns_page(), "run `make readme`"
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(example, {})
+
+
 def test_links_and_pictures_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert "://" in target or (runs.repository() / target).exists(), target

@@ -152,8 +152,140 @@ def test_markdown_has_every_timed_row_of_the_scene():
     text = report.markdown(full_run(), {"gpu": {"name": "Some GPU", "sm_count": 7}, "date": "2031-02-03"})
     for name in ("cublas_sgemm", "v0_naive", "v7_best", "cutlass_simt_a_default", "cutlass_simt_b", "cublas_fp16"):
         assert f"| `{name}" in text, name
-    ladder, tracks = text.split("**The ladder.**")[1].split("**The tracks.**")
+    ladder, tracks = text.split("**Over the squares.**")[0].split("**The ladder.**")[1].split("**The tracks.**")
     assert ladder.count("| `v0_naive`") == tracks.count("| `v0_naive`") == 1
     assert "`cublas_fp16`" not in ladder
     assert "Same track" in text
     assert "Different track" in text
+
+
+SQUARES = ((1024,) * 3, (2048,) * 3, (4096,) * 3)
+
+
+def dispatched():
+    """A dispatcher that picks the best at two of three squares, beside kernels of which one refuses a size."""
+    rows = []
+    for shape in SQUARES:
+        for window in ("burst", "sustained"):
+            more = {"shape": shape, "window": window}
+            rows.append(timed("cublas_sgemm", "cublas", "fp32_simt", 50.0, **more))
+            rows.append(timed("v7_wide", "handwritten", "fp32_simt", 55.0 if shape[0] > 1024 else 20.0, **more))
+            if shape[0] < 4096:
+                rows.append(timed("v3_small", "handwritten", "fp32_simt", 40.0, **more))
+            pick, rate = ("v3_small.vec4", 39.8) if shape[0] < 4096 else ("v7_wide.vec4", 55.0)
+            rows.append(timed("simt_dispatch", "handwritten", "fp32_simt", rate, variant=pick, **more))
+    refusal = skipped("v3_small", "handwritten", "fp32_simt", "too slow", shape=SQUARES[2])
+    rows.append({**refusal, "dtype_out": "float32"})
+    return rows
+
+
+def test_hindsight_stands_beside_what_a_dispatcher_picked():
+    found = report.hindsight(dispatched())
+    assert [(one.picked["m"], one.picked["variant"], one.best["name"]) for one in found] == [
+        (1024, "v3_small.vec4", "v3_small"),
+        (2048, "v3_small.vec4", "v7_wide"),
+        (4096, "v7_wide.vec4", "v7_wide"),
+    ]
+    assert {one.picked["window"] for one in found} == {one.best["window"] for one in found} == {"sustained"}
+    assert [round(one.share, 3) for one in found] == [0.995, 0.724, 1.0]
+    table = report.hindsight_table(dispatched())
+    assert "in hindsight" in table.title
+    assert table.row_count == 3
+    assert report.hindsight_table(full_run()) is None
+
+
+def test_hindsight_without_a_rival_in_the_same_window_says_so():
+    rows = [
+        timed("simt_dispatch", "handwritten", "fp32_simt", 50.0, window="sustained", variant="v7"),
+        timed("v7", "handwritten", "fp32_simt", 60.0, window="burst"),
+        timed("v7", "handwritten", "fp32_simt", 60.0, window="sustained", layout="rc"),
+        failed("v8", "handwritten", "fp32_simt"),
+    ]
+    (one,) = report.hindsight(rows)
+    assert one.best is None
+    assert one.share is None
+    assert report.hindsight_table(rows).row_count == 1
+
+
+def test_the_closing_line_names_a_kernel_and_then_what_the_dispatcher_ran():
+    same, _ = report.closing_lines([row for row in dispatched() if row["m"] == 4096])
+    assert "the best hand-written kernel, v7_wide," in same
+    assert same.endswith("simt_dispatch, by its table, ran v7_wide.vec4: 1.100 times cuBLAS.")
+
+
+def test_geometric_means_count_every_shape_and_show_the_missing_ones():
+    means = {one.row["name"]: one.of for one in report.geometric_means(dispatched())["squares"]}
+    assert set(means) == {"v7_wide", "v3_small", "simt_dispatch"}
+    whole, part = means["v7_wide"]["sustained"], means["v3_small"]["burst"]
+    assert whole.value == pytest.approx((0.4 * 1.1 * 1.1) ** (1 / 3))
+    assert (whole.counted, whole.total) == (3, 3)
+    assert part.value == pytest.approx(0.8)
+    assert str(part) == "0.800 over 2 of 3"
+    text = report.markdown(dispatched(), {"gpu": {"name": "Some GPU", "sm_count": 7}, "date": "2031-02-03"})
+    over = text.split("**Over the squares.**")[1]
+    assert "| FP32 SIMT | `v3_small` | 0.800 over 2 of 3 | 0.800 over 2 of 3 |" in over
+    assert "over 1024, 2048, 4096" in over
+    assert "`cublas_sgemm`" not in over
+    assert "| `simt_dispatch` | 2048 | rr, sustained | `v3_small.vec4` | 0.796 | `v7_wide` | 1.100 | 0.724 |" in text
+
+
+def test_a_mean_of_half_the_shapes_or_fewer_is_not_stated():
+    rows = [row for row in dispatched() if row["name"] != "v3_small" or row["m"] == 1024]
+    text = report.markdown(rows, {"gpu": {}, "date": "2031-02-03"})
+    assert "| FP32 SIMT | `v3_small` | 1 of 3 timed | 1 of 3 timed |" in text
+
+
+def test_a_shape_that_only_cublas_was_asked_for_counts_for_nobody():
+    rows = [*dispatched(), timed("cublas_sgemm", "cublas", "fp32_simt", 50.0, shape=(16384,) * 3)]
+    means = {one.row["name"]: one.of for one in report.geometric_means(rows)["squares"]}
+    assert means["v7_wide"]["sustained"].total == 3
+
+
+def test_sets_have_means_of_their_own_and_cold_or_other_inputs_none():
+    rows = []
+    for m in (1, 16):
+        for name, family, rate in (("cublas_sgemm", "cublas", 50.0), ("v7", "handwritten", 25.0)):
+            rows.append(timed(name, family, "fp32_simt", rate, shape=(m, 4096, 4096), shape_set="skinny"))
+            rows.append(timed(name, family, "fp32_simt", 1.0, shape=(m, 4096, 4096), shape_set="skinny", l2="cold"))
+            rows.append(timed(name, family, "fp32_simt", 1.0, shape=(m, 4096, 4096), shape_set="skinny", input="zeros"))
+    found = report.geometric_means([*rows, *dispatched()])
+    assert set(found) == {"skinny", "squares"}
+    (one,) = found["skinny"]
+    assert one.of["sustained"].value == pytest.approx(0.5)
+    assert [table.title for table in report.means_tables(rows)] == [
+        "Geometric means of x cuBLAS, same track, over the shapes of skinny"
+    ]
+    assert report.geometric_means([row for row in dispatched() if row["m"] == 1024]) == {}
+
+
+def test_dispatchers_are_known_by_the_end_of_their_names():
+    from compare.contenders import every_contender
+
+    for one in every_contender():
+        assert one.is_dispatcher == one.name.endswith(report.DISPATCHER_SUFFIX)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_numbers_are_whole_at_any_width_and_what_had_to_go_is_named(width):
+    import io
+
+    rows = [{**row, "registers": 255, "tile": "128x256x16", "sm_clock_mhz": 1980.0} for row in full_run()]
+    stream = io.StringIO()
+    console = Console(width=width, file=stream)
+    for table in report.tables(rows, width):
+        console.print(table)
+    lines = stream.getvalue().splitlines()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in stream.getvalue()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    for number in ("0.980 [0.978, 0.982]", "49.00", "600.00"):
+        assert any(number in line for line in lines), number
+    if width < 120:
+        assert any("left out for want of width: " in line for line in lines)
+
+
+def test_tables_for_latex_escape_what_latex_reads():
+    name = r"v9_a&b%c$d#e{f}~^\g"
+    text = report.latex([*full_run(), timed(name, "handwritten", "fp32_simt", 40.0)], {"gpu": {"name": "50 % GPU_1"}})
+    assert r"\texttt{v9\_a\&b\%c\$d\#e\{f\}\textasciitilde{}\textasciicircum{}\textbackslash{}g}" in text
+    assert r"50 \% GPU\_1" in text
+    assert report.latex([], {}) == f"% {report.NOTHING_TIMED}"

@@ -40,6 +40,9 @@ def test_rows_survive_the_round_trip_with_their_types():
         *full_run(),
         row(
             name='odd, "quoted"',
+            family="cute_dsl",
+            track="tf32_tensor",
+            layout="cc",
             m=1,
             n=2,
             k=0,

@@ -1,0 +1,394 @@
+"""Work over several workers: each unit exactly once whatever dies, on a scheduler and workers started by hand."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from compare import cluster, cluster_compare, runs
+from compare.cli import main
+from compare.cluster import Work, chosen_devices, open_cluster, run_groups
+from compare.driver import Device
+from compare.rows import KEY
+from kernel.errors import ClusterError, MissingToolError, NoDeviceError, UsageError
+
+pytest.importorskip("distributed")
+
+from tests import cluster_payloads
+from tests.test_job import CUBLAS, FP16, fp32, machine  # noqa: F401 - machine is a fixture
+
+ROOT = runs.repository()
+
+
+class Hands:
+    """A scheduler and workers as a person starts them: commands of Dask, nothing of ours."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, []
+        file = folder / "scheduler.json"
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_text().strip():
+            assert time.monotonic() < deadline, "the scheduler did not start"
+            time.sleep(0.1)
+        self.address = json.loads(file.read_text())["address"]
+
+    def worker(self, *more, **environment):
+        return self._start("worker", self.address, "--nthreads", "1", "--memory-limit", "0", *more, **environment)
+
+    def _start(self, what, *words, **environment):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *words, "--no-dashboard"]
+        more = {"PYTHONPATH": str(ROOT), "GEMM_TRACKS_TEST_MARKER": str(self.folder / "marker"), **environment}
+        log = (self.folder / "dask.log").open("a")
+        process = subprocess.Popen(
+            command, env={**os.environ, **more}, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+        )
+        self.processes.append(process)
+        return process
+
+    def stop(self):
+        for process in reversed(self.processes):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(15)
+
+
+@pytest.fixture
+def hands(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "TICK_S", 0.1)
+    monkeypatch.setenv("GEMM_TRACKS_REVISION", "0123456789")
+    started = Hands(tmp_path)
+    yield started
+    started.stop()
+
+
+def run_logged(hands, tmp_path, what, *, places=2, seconds=0.3, units=6):
+    """Runs units of which ``what`` says how some misbehave; (outcomes, lost, log lines, notes of those begun again)."""
+    log, done, again, remarks = tmp_path / "log", [], [], []
+    log.touch()
+    work = [Work(name=f"u{i}", payload=(str(log), seconds, what.get(i, "")), cost_s=1 + i) for i in range(units)]
+    with open_cluster(scheduler=hands.address, cpu=True) as workers:
+        deadline = time.monotonic() + 60
+        while len(workers.refresh()) < places or len(workers.seats) < places:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        workers.remarks = remarks.append
+        lost = run_groups(
+            workers, work, cluster_payloads.logged, on_done=done.append,
+            on_again=lambda name, note: again.append((name, note)),
+        )  # fmt: skip
+    return done, lost, log.read_text().splitlines(), again, remarks
+
+
+@pytest.mark.slow
+def test_units_run_once_each_one_at_a_time_on_a_place_and_the_longest_first(hands, tmp_path):
+    hands.worker("--nthreads", "3")
+    hands.worker()
+    done, lost, log, _, _ = run_logged(hands, tmp_path, {})
+    assert sorted(one.name for one in done) == [f"u{i}" for i in range(6)]
+    assert not lost
+    assert [one.failures for one in done] == [()] * 6
+    assert {line.split()[1] for line in log[:2]} == {"u5", "u4"}
+    busy = {}
+    for line in log:
+        what, name, where = line.split()
+        if what == "began":
+            assert where not in busy
+            busy[where] = name
+        else:
+            assert busy.pop(where) == name
+    assert len({line.split()[2] for line in log}) == 2
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_and_a_unit_that_fails_lose_nothing(hands, tmp_path):
+    hands.worker("--no-nanny")
+    hands.worker("--no-nanny")
+    hands.worker()
+    done, lost, log, _, remarks = run_logged(hands, tmp_path, {2: "dies once", 4: "fails once"}, places=3)
+    assert Counter(one.name for one in done) == Counter(f"u{i}" for i in range(6))
+    assert not lost
+    failures = {one.name: one.failures for one in done if one.failures}
+    assert set(failures) == {"u2", "u4"}
+    assert "worker died" in failures["u2"][0]
+    assert "the launch was refused" in failures["u4"][0]
+    began = {name: [line.split()[2] for line in log if line.startswith(f"began {name} ")] for name in ("u2", "u4")}
+    assert [len(set(places)) for places in began.values()] == [2, 2]
+    assert Counter(line.split()[1] for line in log if line.startswith("ended")) == Counter(f"u{i}" for i in range(6))
+    assert any("begun again elsewhere" in text for text in remarks)
+
+
+@pytest.mark.slow
+def test_a_spent_process_is_started_afresh_and_what_always_fails_is_given_up(hands, tmp_path):
+    hands.worker()
+    done, lost, log, again, _ = run_logged(hands, tmp_path, {0: "always fails", 3: "spent once"}, places=1, units=4)
+    assert sorted(one.name for one in done) == ["u1", "u2", "u3"]
+    assert [one.name for one in lost] == ["u0"]
+    assert "the launch was refused" in lost[0].failures[0]
+    assert sum(line.startswith("began u0 ") for line in log) == cluster.TRIES
+    assert again == [("u3", "note")]
+    began = [line.split()[2] for line in log if line.startswith("began u3 ")]
+    assert len(set(began)) == 2
+    assert next(one for one in done if one.name == "u3").retried_because.endswith("a kernel stopped the GPU")
+
+
+SHAPES = "17,33x18x17,24x16x8,16x33x5"
+KERNELS = "v0_naive,v2_block_tile,v6_transposed_split"
+
+
+def command(hands, folder, *more):
+    words = ["compare", "--scheduler", hands.address, "--cpu"]
+    return [*words, "--kernels", KERNELS, "--shapes", SHAPES, "--out", str(folder), *more]
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_the_command_on_hand_started_workers_loses_nothing_to_a_kill(hands, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cluster_compare, "check_here", cluster_payloads.check_and_die)
+    hands.worker("--no-nanny")
+    hands.worker("--no-nanny")
+    wait_for_workers(hands, 2)
+    assert main(command(hands, tmp_path / "run")) == 0
+    run, rows = runs.read_run(tmp_path / "run")
+    assert (tmp_path / "marker").exists()
+    assert run["complete"] is True
+    assert run["gpu"]["name"] == "PTX machine"
+    assert Counter((row["name"], row["m"]) for row in rows) == Counter(
+        (name, m) for name in KERNELS.split(",") for m in (17, 33, 24, 16)
+    )
+    assert all(row["ok"] and 0 <= row["max_error"] <= row["error_bound"] and row["time_us"] is None for row in rows)
+    retried = {row["m"]: row["retried_because"] for row in rows if row["retried_because"]}
+    assert set(retried) == {33}
+    assert "worker died" in retried[33]
+    assert hands.address not in json.dumps(run)
+    captured = capsys.readouterr()
+    assert "right, not timed" in captured.out
+    assert "begun again elsewhere" in captured.err
+
+
+def wait_for_workers(hands, count):
+    from distributed import Client
+
+    with Client(hands.address) as client:
+        client.wait_for_workers(count, timeout=60)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_stopped_run_leaves_the_workers_idle_and_goes_on_by_the_same_command(hands, tmp_path, monkeypatch, capsys):
+    hands.worker()
+    hands.worker()
+    wait_for_workers(hands, 2)
+    original, added = runs.RunWriter.add, []
+
+    def stopping(writer, shard, rows, samples=()):
+        original(writer, shard, rows, samples)
+        added.append(shard)
+        if len(added) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.RunWriter, "add", stopping)
+    assert main(command(hands, tmp_path / "run")) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert runs.read_run(tmp_path / "run")[0]["complete"] is False
+    assert main(command(hands, tmp_path / "run")) == 0
+    assert "going on with" in capsys.readouterr().err
+    assert len(added) == len(set(added)) == 4
+    run, rows = runs.read_run(tmp_path / "run")
+    assert run["complete"] is True
+    assert [row["m"] for row in rows] == [m for m in (17, 33, 24, 16) for _ in range(3)]
+
+
+@pytest.fixture
+def cards(hands, machine, monkeypatch):  # noqa: F811 - the fixture of that name
+    """Two workers that say they are an H200 each, on which simulated contenders are measured."""
+    monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_as_h200)
+    monkeypatch.setattr(cluster_compare, "GpuSite", cluster_payloads.CardSite)
+    monkeypatch.setattr(cluster_compare, "build_over", lambda workers, chosen, archs, model: {})
+    hands.worker()
+    hands.worker()
+    wait_for_workers(hands, 2)
+    root, contenders = machine
+    return root, contenders
+
+
+@pytest.mark.slow
+def test_a_record_of_two_cards_has_the_rows_of_one(cards, hands, monkeypatch, capsys):
+    root, _ = cards
+    assert main(["compare", "--record", "--scheduler", hands.address]) == 0
+    out = capsys.readouterr().out
+    run, rows = runs.read_run("latest")
+    assert run["complete"] is True
+    hashes = {row["gpu_uuid_hash"] for row in rows}
+    assert len(hashes) == 2
+    assert {card["uuid_hash"] for card in run["gpus"]} == hashes
+    assert all(card["ceilings"] for card in run["gpus"])
+    groups = {}
+    for row in rows:
+        key = (row["m"], row["n"], row["k"], row["track"], row["layout"], row["dtype_out"])
+        groups.setdefault(key, set()).add((row["gpu_uuid_hash"], row["gpu_index"], row["gpu_name"]))
+    assert all(len(places) == 1 for places in groups.values())
+    assert all(f"{row['gpu_index']} ({row['gpu_uuid_hash'][:6]})" in out for row in rows)
+    assert "Ceiling fp32_simt ffma burst: GPU" in out
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(root / "alone"))
+    assert main(["compare", "--record"]) == 0
+    _, alone = runs.read_run("latest")
+    assert [tuple(row[name] for name in KEY) for row in rows] == [tuple(row[name] for name in KEY) for row in alone]
+
+
+@pytest.mark.slow
+def test_a_kernel_that_stops_a_gpu_keeps_its_row_and_the_group_goes_on(cards, hands, tmp_path, capsys):
+    _, contenders = cards
+    contenders.append(fp32("v9", 1e-3, behaviour="faults"))
+    folder = tmp_path / "kept"
+    assert main(["compare", "--shapes", "32,48", "--scheduler", hands.address, "--out", str(folder)]) == 1
+    _, rows = runs.read_run(folder)
+    faulty = [row for row in rows if row["name"] == "v9"]
+    assert [(row["m"], row["ok"]) for row in faulty] == [(32, False), (48, False)]
+    assert all("illegal address" in row["skipped_because"] for row in faulty)
+    beside = [row for row in rows if row["name"] == "v2" and row["window"] == "burst"]
+    assert all(row["time_us"] and "illegal address" in row["retried_because"] for row in beside)
+    assert [row["m"] for row in beside] == [32, 48]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (cluster_payloads.describe_as_other_program, "a run is made by one program"),
+        (cluster_payloads.describe_as_two_models, "different GPUs"),
+    ],
+)
+def test_workers_that_do_not_fit_together_are_refused(hands, monkeypatch, said, words):
+    monkeypatch.setattr(cluster, "describe", said)
+    hands.worker(MODEL="0")
+    hands.worker(MODEL="1")
+    wait_for_workers(hands, 2)
+    with pytest.raises(ClusterError, match=words), open_cluster(scheduler=hands.address):
+        pass
+
+
+@pytest.mark.slow
+def test_workers_without_a_gpu_and_a_scheduler_without_workers_are_named(hands, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_S", 2.0)
+    with pytest.raises(NoDeviceError, match="dask worker"), open_cluster(scheduler=hands.address):
+        pass
+    hands.worker()
+    wait_for_workers(hands, 1)
+    with pytest.raises(NoDeviceError, match="--cpu"), open_cluster(scheduler=hands.address):
+        pass
+    with pytest.raises(NoDeviceError, match="dask scheduler"), open_cluster(scheduler="tcp://127.0.0.1:9"):
+        pass
+
+
+DEVICES = tuple(
+    Device(ordinal=i, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1)
+    for i in range(4)
+)
+
+
+def test_gpus_are_named_by_ordinal():
+    assert chosen_devices("all", DEVICES) == DEVICES
+    assert chosen_devices("2, 0", DEVICES) == (DEVICES[2], DEVICES[0])
+
+
+@pytest.mark.parametrize("text", ["", "x", "0,0", "-1", "4", "0,,1"])
+def test_gpus_that_are_not_there_are_bad_usage(text):
+    with pytest.raises(UsageError, match="--gpus"):
+        chosen_devices(text, DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--gpus", "0", "--scheduler", "tcp://127.0.0.1:9"], 2),
+        (["--gpus", "first"], 2),
+        (["--gpus", "0", "--cpu"], 2),
+        (["--cpu"], 2),
+        (["--gpus", "0", "--device", "1"], 2),
+        (["--record", "--scheduler", "tcp://127.0.0.1:9", "--cpu"], 2),
+    ],
+)
+def test_options_that_do_not_fit_together_are_bad_usage(words, status, capsys):
+    assert main(["compare", *words]) == status
+    assert "gemm-tracks:" in capsys.readouterr().err
+
+
+WITHOUT_DASK = """
+import sys
+sys.modules["distributed"] = sys.modules["dask"] = None
+from compare.cli import main
+status = main({words!r})
+assert not [name for name in sys.modules if name.partition(".")[0] == "dask" and sys.modules[name]]
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["--gpus", "all"], ["--scheduler", "tcp://127.0.0.1:9"], ["--record", "--gpus", "0"]]
+)
+def test_without_the_extra_the_options_say_what_to_install(words):
+    code = WITHOUT_DASK.format(words=["compare", *words])
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == MissingToolError.exit_status, done.stderr
+    assert "pip install 'gemm-tracks[cluster]'" in done.stderr
+
+
+@pytest.mark.nvcc
+def test_without_the_extra_the_command_is_what_it_was():
+    code = WITHOUT_DASK.format(words=["compare", "--kernels", "v0_naive", "--shapes", "4096", "--json"])
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["built"]
+
+
+def test_the_command_is_recorded_without_the_address_of_a_network():
+    words = ["compare", "--scheduler", "tcp://10.1.2.3:8786", "--scheduler=tcp://10.1.2.3:8786", "--record"]
+    assert cluster_compare.without_address(words) == [
+        "compare", "--scheduler", "ADDRESS", "--scheduler=ADDRESS", "--record"
+    ]  # fmt: skip
+
+
+def test_contenders_travel_by_name_where_the_catalog_has_them():
+    from compare.cluster_builds import pack, suited, unpack
+    from compare.contenders import contenders
+
+    h200 = ("NVIDIA H200", 132)
+    for name in ("v4_swizzle", "fp16_dispatch", "cublas_sgemm"):
+        (mine,) = suited(contenders([name]), h200)
+        packed = pack(mine, h200)
+        assert packed.itself is None
+        assert unpack(packed) == mine
+    assert unpack(pack(CUBLAS, h200)) is CUBLAS
+
+
+@pytest.mark.nvcc
+def test_an_artifact_travels_and_is_kept_only_for_its_own_source(tmp_path, monkeypatch):
+    import dataclasses
+
+    from compare.building import units_of
+    from compare.contenders import contenders
+    from kernel import build
+    from kernel.errors import BuildError
+
+    unit = next(unit for unit in units_of(contenders(["v0_naive"])) if unit.name.startswith("v0"))
+    files = build.packed(build.artifact(unit))
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path))
+    assert build.lookup(unit) is None
+    kept = build.keep(unit, files)
+    assert kept.cubin.read_bytes() == files["kernel.cubin"]
+    assert build.lookup(unit) == kept
+    with pytest.raises(BuildError, match="another source"):
+        build.keep(dataclasses.replace(unit, catalog="changed"), files)

@@ -1,0 +1,323 @@
+"""What a killed process, a full disk, a read-only home and hostile files leave behind: nothing lost, nothing stale."""
+
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compare import runs
+from compare.checking import run_checks
+from compare.cli import main
+from compare.rows import row
+from kernel import build
+from kernel.contract import Unit
+from kernel.errors import BuildError, RunFileError
+
+ROOT = runs.repository()
+SOURCE = 'extern "C" __global__ void __launch_bounds__(64) twice(float* p) { p[threadIdx.x] *= 2.0f; }\n'
+GOOD = row(name="v0", family="cublas", track="fp32_simt", layout="rr", m=1, n=1, k=1, ok=True, time_us=1.0)
+PROVENANCE = {
+    "revision": "0123456789",
+    "date": "2031-02-03T00:00:00",
+    "request": "r",
+    "gpu": {"name": "G", "slug": "g"},
+}
+
+
+@pytest.fixture
+def unit(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    (tmp_path / "twice.cu").write_text(SOURCE)
+    return Unit(name="twice", arch="sm_90a", source=tmp_path / "twice.cu")
+
+
+def environment(**changes):
+    return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+
+
+BUILD = (
+    "import sys; from pathlib import Path; from kernel.build import artifact; from kernel.contract import Unit;"
+    "print(artifact(Unit(name='twice', arch='sm_90a', source=Path(sys.argv[1]))).cubin)"
+)
+
+
+@pytest.mark.nvcc
+def test_a_build_that_is_killed_leaves_nothing_that_is_used(unit, tmp_path):
+    """SIGKILL while the compiler runs: no handler, no clean-up."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILD, str(unit.source)], env=environment(), start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("cache/artifacts/.making-*/kernel.cu")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert build.lookup(unit) is None
+    (left,) = tmp_path.glob("cache/artifacts/.making-*")
+    built = build.artifact(unit)
+    assert built.cubin.is_file()
+    assert left.exists(), "a build that may still be running must not be swept"
+    os.utime(left, (1, 1))
+    (tmp_path / "twice.cu").write_text(SOURCE.replace("2.0f", "3.0f"))
+    assert build.artifact(unit).key != built.key
+    assert not left.exists()
+
+
+def no_room(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("step", ["mkdtemp", "write_text", "write_bytes"])
+def test_a_full_disk_fails_that_build_by_name_and_the_next_one_works(unit, tmp_path, monkeypatch, step):
+    def make(folder):
+        (folder / "kernel.cubin").write_bytes(b"x")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((build.tempfile, step) if step == "mkdtemp" else (Path, step)), no_room)
+        with pytest.raises(BuildError, match=r"No space left on device.*GEMM_TRACKS_CACHE"):
+            build.content_folder("artifacts/thing", "key", make)
+        results = build.build_all([unit])
+        if step != "write_bytes":
+            assert isinstance(results["twice"], BuildError)
+    assert not list(tmp_path.glob("cache/artifacts/thing-*"))
+    assert not list(tmp_path.glob("cache/artifacts/.making-*"))
+    assert build.content_folder("artifacts/thing", "key", make).is_dir()
+    assert build.artifact(unit).cubin.is_file()
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_compiler_that_runs_out_of_room_is_one_line(unit, tmp_path):
+    """Files end at 2 kB, for the compiler too: its own complaint is passed on, and nothing half written is kept."""
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); from compare.cli import main;"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["run-cpu", str(unit.source), "--grid", "1", "--block", "64", "--arg", "ones:f32:64"]
+    full = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert full.returncode in (1, 2)
+    assert full.stderr.count("\n") == 1, full.stderr
+    assert "Traceback" not in full.stderr
+    assert not [path for path in tmp_path.glob("cache/artifacts/*") if (path / ".complete").exists()]
+    again = subprocess.run(
+        [sys.executable, "-m", "compare", *words], env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_full_disk_keeps_what_a_run_has_and_says_how_to_go_on(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    writer = runs.RunWriter(folder, PROVENANCE)
+    writer.add("first", [GOOD])
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.os, "fsync", no_room)
+        with pytest.raises(RunFileError, match=r"No space left.*1 finished groups.*the same command goes on"):
+            writer.add("second", [GOOD])
+    again = runs.RunWriter(folder, PROVENANCE)
+    assert "first" in again.finished
+    again.add("third", [GOOD])
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.Path, "write_bytes", no_room)
+        with pytest.raises(RunFileError, match="No space left"):
+            again.finish(complete=True)
+    assert (folder / runs.JOURNAL_FILE).is_file()
+    assert not list(folder.glob("*.partial"))
+    runs.RunWriter(folder, PROVENANCE).finish(complete=True)
+    assert len(runs.read_run(folder)[1]) >= 2
+
+
+def test_a_process_killed_before_its_first_line_blocks_nobody(tmp_path):
+    for text in ("", '{"format": 1, "ru'):
+        (tmp_path / runs.JOURNAL_FILE).write_text(text)
+        assert runs.RunWriter(tmp_path, PROVENANCE).finished == frozenset()
+    assert runs.RunWriter(tmp_path, PROVENANCE).finished == frozenset()
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("home", ["/proc/self/no-such-home", "/dev/null"])
+def test_a_read_only_home_and_an_unwritable_folder_are_no_obstacle(tmp_path, home):
+    clean = {name: value for name, value in os.environ.items() if name not in ("GEMM_TRACKS_CACHE", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-m", "compare", "check", "--device", "cpu", "--kernels", "v0_naive", "--shapes", "5"],
+        env={**clean, "HOME": home, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        cwd="/proc",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 checks passed" in done.stdout
+
+
+# ---------------------------------------------------------------------- files from others
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+def written(folder, **changes):
+    runs.RunWriter(folder, {**PROVENANCE, **changes}).finish(complete=True, rows=[GOOD])
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpu": {"slug": "../../outside", "name": "G"}},
+        {"gpu": {"slug": "..", "name": "G"}},
+        {"gpu": {"slug": "", "name": "G"}},
+        {"gpu": {"name": "G"}},
+        {"gpu": "text"},
+        {"gpu": None},
+        {"revision": "../../../outside"},
+        {"revision": "/etc"},
+        {"date": "../../x/y/z"},
+        {"date": None},
+    ],
+    ids=str,
+)
+def test_a_run_from_elsewhere_cannot_name_a_place_outside_results(tmp_path, results, changes):
+    folder = written(tmp_path / "sent")
+    run = json.loads((folder / runs.RUN_FILE).read_text())
+    (folder / runs.RUN_FILE).write_text(json.dumps(run | changes))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RunFileError, match="names of folders"):
+        runs.adopt(folder)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert runs.adopt(written(tmp_path / "good")).is_relative_to(results.resolve())
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x07", "a\x00b", "\x9b31m"])
+def test_texts_that_steer_a_terminal_are_refused(tmp_path, text):
+    folder = written(tmp_path / "sent")
+    run = json.loads((folder / runs.RUN_FILE).read_text())
+    (folder / runs.RUN_FILE).write_text(json.dumps(run | {"gpu": {"name": f"H200{text}"}}))
+    with pytest.raises(RunFileError, match="control characters"):
+        runs.read_run(folder)
+    other = written(tmp_path / "other")
+    table = (other / runs.ROWS_FILE).read_text().replace("v0", f"v0{text}")
+    (other / runs.ROWS_FILE).write_text(table, encoding="utf-8")
+    with pytest.raises(RunFileError, match=r"control characters|line contains NUL"):
+        runs.read_run(other)
+
+
+NO_RUNS = [b"\xff\xfe", b"{", b"[]", b"null", b"3", b"[" * 100_000, b'{"format": 1e999}', b'{"format": "1"}']
+
+
+@pytest.mark.parametrize("content", NO_RUNS, ids=lambda content: repr(content[:20]))
+def test_a_file_that_is_no_run_is_one_line(tmp_path, content, capsys):
+    folder = written(tmp_path / "sent")
+    (folder / runs.RUN_FILE).write_bytes(content)
+    for words in (["diff", str(folder), str(folder)], ["plot", str(folder)]):
+        assert main(words) == 2
+        text = capsys.readouterr().err
+        assert text.count("\n") == 1
+        assert "fault of ours" not in text
+
+
+def test_a_run_file_that_cannot_be_read_is_one_line(tmp_path, capsys):
+    folder = written(tmp_path / "sent")
+    (folder / runs.ROWS_FILE).unlink()
+    (folder / runs.ROWS_FILE).mkdir()
+    assert main(["diff", str(folder), str(folder)]) == 2
+    assert "cannot be read as a run" in capsys.readouterr().err
+    if os.getuid() != 0:
+        (folder / runs.ROWS_FILE).rmdir()
+        written(tmp_path / "locked")
+        (tmp_path / "locked" / runs.ROWS_FILE).chmod(0)
+        assert main(["diff", str(tmp_path / "locked"), str(folder)]) == 2
+        assert "Permission denied" in capsys.readouterr().err
+
+
+def test_one_bad_neighbour_does_not_hide_the_latest_run(results):
+    good = written(results / "nvidia-h200" / "2031-02-03-a")
+    (results / "nvidia-h200" / "2031-02-04-b").mkdir(parents=True)
+    for content in (b"{", b"[" * 100_000, b"3"):
+        (results / "nvidia-h200" / "2031-02-04-b" / runs.RUN_FILE).write_bytes(content)
+        assert runs.latest() == good.resolve()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "v0_naive/../../x", "v0_naive;id", "$(id)", "[", "a\nb"]
+)
+def test_kernel_names_are_looked_up_and_never_opened_or_run(name, capsys):
+    for words in (["inspect", name], ["check", "--device", "cpu", "--kernels", name], ["list", "--kernels", name]):
+        assert main(words) == 2
+        text = capsys.readouterr().err
+        assert text.count("\n") == 1
+        assert "root:" not in text
+
+
+class Payload:
+    def __reduce__(self):
+        return os.system, ("touch ran-it",)
+
+
+@pytest.mark.nvcc
+def test_an_argument_file_that_would_run_code_does_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twice.cu").write_text(SOURCE)
+    array = np.empty(1, object)
+    array[0] = Payload()
+    np.save(tmp_path / "evil.npy", array, allow_pickle=True)
+    (tmp_path / "plain.npy").write_bytes(pickle.dumps(Payload()))
+    for file in ("evil.npy", "plain.npy"):
+        assert main(["run-cpu", "twice.cu", "--grid", "1", "--block", "64", "--arg", f"in:{file}"]) == 2
+        assert "cannot be read as a .npy file" in capsys.readouterr().err
+    assert not (tmp_path / "ran-it").exists()
+
+
+def test_markup_in_a_name_is_shown_and_not_obeyed(tmp_path, capsys):
+    folder = tmp_path / "sent"
+    odd = "[bold]v0[/bold]|<script>alert(1)</script>"
+    rows = [GOOD | {"name": odd, "window": "burst", "l2": "warm", "input": "uniform", "tflops": 1.0}]
+    runs.RunWriter(folder, PROVENANCE).finish(complete=True, rows=rows)
+    assert main(["diff", str(folder), str(folder)]) == 0
+    assert main(["diff", str(folder), str(folder), "--json"]) == 0
+    assert odd in capsys.readouterr().out
+
+
+@pytest.mark.nvcc
+def test_ctrl_c_in_a_check_prints_what_is_done(monkeypatch, capsys):
+    from compare import check
+
+    original, calls = check.check_shape, []
+
+    def stopping(*arguments, **options):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(check, "check_shape", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run_checks(["v0_naive"], "1,2,3,4,5", "cpu", fuzz=0, seed=0, as_json=False)
+    captured = capsys.readouterr()
+    assert "3 of 3 checks passed" in captured.out
+    assert "stopped after 3 of 5 checks" in captured.err
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run_checks(["v0_naive"], "", "cpu", fuzz=9, seed=0, as_json=True)
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["drawn"] == 3
+    assert json.loads(captured.out)["stopped"] is True
+    assert "stopped after 3 of 9 problems" in captured.err
