@@ -12,7 +12,11 @@ pytestmark = pytest.mark.nvcc
 MMA_SYNC = [KernelContender.of(kernel) for kernel in (H0, H0_PERSISTENT)]
 every_mma_sync = pytest.mark.parametrize("contender", MMA_SYNC, ids=[contender.name for contender in MMA_SYNC])
 WGMMA = [kernel for kernel in KERNELS if isinstance(kernel, WgmmaKernel)]
-ALONE = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster == 1]
+ALONE = [
+    pytest.param(KernelContender.of(kernel), marks=[pytest.mark.slow] if kernel.shares else [], id=kernel.name)
+    for kernel in WGMMA
+    if kernel.cluster == 1
+]
 CLUSTERED = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster > 1]
 
 
@@ -29,6 +33,7 @@ def test_mma_sync_is_right_in_every_width_and_in_its_loop_without_guards(contend
         assert verdict.ok, verdict
 
 
+@pytest.mark.slow
 def test_a_persistent_block_walks_over_several_tiles():
     """180 tiles on 132 blocks, so that first stages of a tile load while one is stored."""
     contender = KernelContender.of(H0_PERSISTENT)
@@ -36,7 +41,7 @@ def test_a_persistent_block_walks_over_several_tiles():
     assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("contender", ALONE, ids=[contender.name for contender in ALONE])
+@pytest.mark.parametrize("contender", ALONE)
 @pytest.mark.parametrize("layout", ["rr", "rc"])
 @pytest.mark.parametrize("out", ["float16", "float32"])
 def test_kernels_without_clusters_are_right_on_the_machine(contender, layout, out):
