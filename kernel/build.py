@@ -36,6 +36,7 @@ BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
 ABANDONED_S = 24 * 3600.0
 """Age in seconds at which an unfinished build counts as killed."""
 RECORD = "artifact.json"
+FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "build.log")
 MANIFEST = "manifest.json"
 COMPILERS = {"cuda": "nvcc", "ptx": "ptxas"}
 """The tool that a unit's text is handed to."""
@@ -430,7 +431,8 @@ def build_all(
 
 def packed(built: Artifact) -> dict[str, bytes]:
     """An artifact's files by name, to be sent to another machine."""
-    return {path.name: path.read_bytes() for path in sorted(built.folder.iterdir()) if path.is_file()}
+    found = (path for path in sorted(built.folder.iterdir()) if path.is_file() and path.name != ".complete")
+    return {path.name: path.read_bytes() for path in found}
 
 
 def keep(unit: Unit, files: Mapping[str, bytes]) -> Artifact:
