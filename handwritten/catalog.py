@@ -32,6 +32,9 @@ NARROW_TILE = Tile(
 DRIFT_TILE = Tile(
     BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
 )  # fmt: skip
+ASYNC_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=256, BLOCK_K=8, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=5
+)  # fmt: skip
 SMALL_TILE = Tile(
     BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=32, WARP_N=32, THREAD_M=4, THREAD_N=8, NUM_STAGES=4
 )  # fmt: skip
@@ -69,6 +72,10 @@ STREAM_RULES = (
     Rule(
         lambda t: t.NUM_STAGES >= 3, "a tile is stored to while one is computed from and one arrives (NUM_STAGES >= 3)"
     ),
+)
+ASYNC_RULES = (
+    *STREAM_RULES,
+    Rule(lambda t: t.BLOCK_K == 8, "a warp stores 4 rows x 8 steps of A to 32 banks at once (BLOCK_K = 8)"),
 )
 DRIFT_RULES = (
     *STREAM_RULES,
@@ -253,6 +260,42 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=NARROW_TILE,
         summary="v12 under a name that makes ptxas keep the order of the FFMAs",
         rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v13_async_k8",
+        tile=ASYNC_TILE,
+        summary="v12's stream-K, 8 steps a tile, A by 4-byte cp.async, first fragments read a step early",
+        vector_operands="bc",
+        in_default_set=False,
+        rules=ASYNC_RULES,
+    ),
+    StreamKTileKernel(
+        name="v13_async_k8_hint",
+        stem="v13_async_k8",
+        entry_name_hint=HINT,
+        tile=ASYNC_TILE,
+        summary="v13 under a name that makes ptxas keep the order of the FFMAs",
+        vector_operands="bc",
+        in_default_set=False,
+        rules=ASYNC_RULES,
+    ),
+    StreamTileKernel(
+        name="v13_async_k8_grid",
+        tile=ASYNC_TILE,
+        summary="v13 with one block a tile, for grids of whole waves",
+        vector_operands="bc",
+        in_default_set=False,
+        rules=ASYNC_RULES,
+    ),
+    StreamTileKernel(
+        name="v13_async_k8_grid_hint",
+        stem="v13_async_k8_grid",
+        entry_name_hint=HINT,
+        tile=ASYNC_TILE,
+        summary="v13_grid under a name that makes ptxas keep the order of the FFMAs",
+        vector_operands="bc",
+        in_default_set=False,
+        rules=ASYNC_RULES,
     ),
     HandwrittenKernel(
         name="s1_smem_only",
