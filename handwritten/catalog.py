@@ -155,6 +155,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
     ),
     HandwrittenKernel(
         name="v6_transposed_contiguous",
+        largest_timed=4096,
         tile=TWO_STAGES,
         summary="v6 with eight adjacent rows a thread",
         swizzle="row[4:3] ^ chunk",
@@ -168,6 +169,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
     ),
     StreamKKernel(
         name="v8_stream_k",
+        largest_timed=4096,
         tile=WIDE_TILE,
         summary="v7 with the tiles of the last two waves cut along k, so that no SM idles",
         rules=(*WIDE_RULES, STAGED_WRITE),
@@ -176,6 +178,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v9_two_blocks",
         tile=NARROW_TILE,
         summary="v7 with half the tile at two blocks an SM, and no guard in the main loop",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamTileKernel(
@@ -190,6 +193,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v10_drift",
         tile=DRIFT_TILE,
         summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
+        largest_timed=4096,
         rules=DRIFT_RULES,
     ),
     StreamKTileKernel(
@@ -204,6 +208,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v11_cluster_split",
         tile=NARROW_TILE,
         summary="v9's tile split along k over a cluster, summed through its shared memory",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     ClusterSplitKernel(
@@ -212,6 +217,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=NARROW_TILE,
         summary="v11 under a name that makes ptxas keep the order of the FFMAs",
+        largest_timed=4096,
         rules=STREAM_RULES,
     ),
     ClusterSplitKernel(
@@ -251,6 +257,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v12_spread",
         tile=NARROW_TILE,
         summary="v9 with stream-K, and its loads spread over a tile's steps without a branch",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamKTileKernel(

@@ -176,6 +176,7 @@ H0_PERSISTENT = MmaSyncKernel(
     tile=H0.tile,
     persistent=True,
     swizzle=H0.swizzle,
+    in_default_set=False,
     summary="h0 in persistent blocks that load the next tile while they store one; warps meet at an mbarrier",
 )
 
