@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from compare.shapes import Shape
 
 DEFAULT_SHAPES = "default"
-RECORD_SQUARES = (4096, 8192, 1024, 2048)
-"""Cubes of ``--record`` for the default set: bursts for all, sustained for each family's best and default."""
+RECORD_HEADLINES = (4096, 8192)
+"""Cubes at which ``--record`` times the default set of every track: bursts for all, sustained for the best of each."""
+RECORD_SQUARES = (1024, 2048)
+"""Further cubes for the default set of FP32 SIMT, and for cuBLAS and the hand-written kernels of FP16."""
 RECORD_TAIL = 4092
 """The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
 RECORD_LARGEST = 16384
@@ -372,19 +374,21 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
     from compare.windows import BurstSettings
 
     both = record()
-    burst = dataclasses.replace(both, sustained=None)
     # On their own, cuBLAS and a dispatcher keep the GPU so little busy that 10 ms of idling rest it.
     brisk = dataclasses.replace(both, burst=dataclasses.replace(both.burst or BurstSettings(), idle_s=0.01))
     simt = [c for c in chosen if c.track == "fp32_simt"]
     dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
     in_simt = [c for c in dispatched if c.track == "fp32_simt"]
+    tf32 = dataclasses.replace(both, sustained_without=("torch", "cutlass"))
     found = [
-        Part(group, _settings_at(size, group.track, both))
-        for size in RECORD_SQUARES
+        Part(group, tf32 if group.track == "tf32_tensor" else both)
+        for size in RECORD_HEADLINES
         for group in groups(chosen, cube(size))
     ]
-    by_hand = [c for c in simt if c.family in ("cublas", "handwritten")]
-    found += [Part(group, both) for group in groups(by_hand, cube(RECORD_TAIL))]
+    for size in RECORD_SQUARES:
+        found += [Part(group, both) for group in groups(simt, cube(size))]
+    by_hand = [c for c in chosen if c.family in ("cublas", "handwritten")]
+    found += [Part(group, both) for group in groups([c for c in by_hand if c in simt], cube(RECORD_TAIL))]
     for size in RECORD_DISPATCHED:
         found += [Part(group, brisk) for group in groups(in_simt, cube(size))]
     found += [Part(group, brisk) for group in groups(dispatched, cube(RECORD_LARGEST))]
@@ -393,23 +397,14 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
         with_fp16 = shape.shape_set == "transformer" and shape.m >= FEWEST_FP16_ROWS
         members = [c for c in dispatched if c.track in tracks] if with_fp16 else in_simt
         found += [Part(group, dataclasses.replace(brisk, sustained=None)) for group in groups(members, shape)]
+    for size in RECORD_SQUARES:
+        found += [Part(group, both) for group in groups([c for c in by_hand if c.track == "fp16_tensor"], cube(size))]
     among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
-    found += [Part(group, burst) for group in groups(among_libraries, rectangle())]
+    found += [Part(group, dataclasses.replace(both, sustained=None)) for group in groups(among_libraries, rectangle())]
     unique: dict[str, Part] = {}
     for part in found:  # a shape that two sets share is measured once
         unique.setdefault(part.group.name, part)
     return list(unique.values())
-
-
-def _settings_at(size: int, track: str, both: Settings) -> Settings:
-    """How a track's default set is recorded at a cube: what says little beyond the headline cubes is left out."""
-    if track == "fp32_simt" or both.sustained is None:
-        return both
-    if track == "tf32_tensor":
-        without = ("torch", "cutlass")
-        return dataclasses.replace(both, sustained_without=without, sustained=both.sustained if size >= 4096 else None)
-    short = dataclasses.replace(both.sustained, capped_s=both.sustained.window_s)
-    return dataclasses.replace(both, sustained=both.sustained if size >= 4096 else short)
 
 
 def rectangle() -> Shape:

@@ -193,7 +193,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v10_drift",
         tile=DRIFT_TILE,
         summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
-        largest_timed=4096,
+        in_default_set=False,
         rules=DRIFT_RULES,
     ),
     StreamKTileKernel(
@@ -273,7 +273,6 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=ASYNC_TILE,
         summary="v12's stream-K, 8 steps a tile, A by 4-byte cp.async, first fragments read a step early",
         vector_operands="bc",
-        in_default_set=False,
         rules=ASYNC_RULES,
     ),
     StreamKTileKernel(
@@ -283,7 +282,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=ASYNC_TILE,
         summary="v13 under a name that makes ptxas keep the order of the FFMAs",
         vector_operands="bc",
-        in_default_set=False,
+        largest_timed=4096,
         rules=ASYNC_RULES,
     ),
     StreamTileKernel(

@@ -296,13 +296,11 @@ def test_record_times_everyone_at_some_cubes_and_dispatchers_on_every_shape():
     assert timed_at(16384) == {"cublas_sgemm", "cublas_fp16", "simt_dispatch"}
     assert timed_at(3072) == {"cublas_sgemm", "simt_dispatch"}
     assert timed_at(4092) == {"cublas_sgemm", "v2", "simt_dispatch"}
-    for size in job.RECORD_SQUARES:
+    for size in (*job.RECORD_HEADLINES, *job.RECORD_SQUARES):
         assert timed_at(size) == {c.name for c in contenders}
     sets = {shape.shape_set for part in planned for shape in [part.group.shape]}
     assert {"skinny", "transformer"} <= sets
     assert len({part.group.name for part in planned}) == len(planned)
-    windows = {(p.group.track, p.group.shape.m): p.settings for p in planned if p.group.shape.m in job.RECORD_SQUARES}
-    assert windows["fp16_tensor", 4096].sustained.capped_s > windows["fp16_tensor", 2048].sustained.capped_s
 
 
 def test_what_lacks_a_package_keeps_its_row_and_nothing_left_is_an_error(run):
@@ -372,7 +370,8 @@ def machine(tmp_path, monkeypatch):
         measure.record(), burst=BurstSettings(stop=short), sustained=SustainedSettings(window_s=0.02, stop=short)
     )
     monkeypatch.setattr("compare.measure.record", lambda: settings)
-    monkeypatch.setattr(job, "RECORD_SQUARES", (64, 40))
+    monkeypatch.setattr(job, "RECORD_HEADLINES", (64,))
+    monkeypatch.setattr(job, "RECORD_SQUARES", (40,))
     monkeypatch.setattr(job, "RECORD_SETS", ())
     monkeypatch.setattr(job, "RECORD_TAIL", 35)
     monkeypatch.setattr(job, "RECORD_LARGEST", 48)
