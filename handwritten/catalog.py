@@ -152,6 +152,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v6 with eight adjacent rows a thread",
         swizzle="row[4:3] ^ chunk",
         rules=(TWO_BUFFERS, FOUR_ROWS, TRANSPOSABLE),
+        largest_timed=4096,
     ),
     WideTileKernel(
         name="v7_wide_tile",
@@ -170,6 +171,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=NARROW_TILE,
         summary="v7 with half the tile at two blocks an SM, and no guard in the main loop",
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     StreamTileKernel(
         name="v9_two_blocks_hint",
@@ -184,6 +186,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=DRIFT_TILE,
         summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
         rules=DRIFT_RULES,
+        largest_timed=4096,
     ),
     StreamKTileKernel(
         name="v10_drift_hint",
@@ -198,6 +201,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=NARROW_TILE,
         summary="v9's tile split along k over a cluster, summed through its shared memory",
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     ClusterSplitKernel(
         name="v11_cluster_split_hint",
@@ -245,6 +249,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=NARROW_TILE,
         summary="v9 with stream-K, and its loads spread over a tile's steps without a branch",
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     StreamKTileKernel(
         name="v12_spread_hint",
