@@ -155,7 +155,6 @@ LADDER: tuple[HandwrittenKernel, ...] = (
     ),
     HandwrittenKernel(
         name="v6_transposed_contiguous",
-        largest_timed=4096,
         tile=TWO_STAGES,
         summary="v6 with eight adjacent rows a thread",
         swizzle="row[4:3] ^ chunk",
