@@ -10,7 +10,7 @@ ARGS ?=
 CUDA_SOURCES = find kernel handwritten cutlass_ref compare tests -name '*.cu' -o -name '*.cuh'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare test test-slow coverage lint bundle gpu-session readme report sass ncu sanitize clean
+.PHONY: help setup compare test test-slow test-cluster coverage lint bundle gpu-session readme report sass ncu sanitize clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-slow: $(STAMP)  ## the rest of the tests that need no GPU
 
 coverage: $(STAMP)  ## which lines run without a GPU (all tests, 15 minutes); below 90 % it fails
 	$(PY) -m pytest -m "not gpu" --cov --cov-report=term $(ARGS)
+
+test-cluster: $(STAMP)  ## on GPUs: a cluster of one, and where there are two, two against one
+	$(PY) -m pytest -m gpu -rs tests/test_cluster_gpu.py $(ARGS)
 
 lint: $(STAMP)  ## ruff, mypy --strict and clang-format, as CI runs them
 	$(PY) -m ruff check .

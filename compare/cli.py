@@ -166,8 +166,9 @@ def compare_(
     """The main job: build, check, time and report.
 
     With no GPU it builds and inspects here and joins the recorded run that ships, labelled as recorded.
-    Default: each family's default set in burst at every shape, then sustained at 4096 and 8192 for cuBLAS and
-    each family's best and default.
+    Default: each family's default set in burst at 1024, 2048, 4096 and 8192 cubed (FP32 SIMT at 4092 too), then
+    sustained at 4096 and 8192 for cuBLAS, the dispatchers and each family's best and default; torch, which calls
+    cuBLAS, in burst only.
 
     \b
     Examples:
@@ -376,6 +377,8 @@ def tune(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0, help="Begin no shape that would end later than this; no limit.")
     ] = 0,
+    gpus: Gpus = "",
+    scheduler: Scheduler = "",
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest kernel for each shape and write the table that simt_dispatch and fp16_dispatch look up.
@@ -387,10 +390,11 @@ def tune(
     Examples:
       gemm-tracks tune
       gemm-tracks tune --track simt --shapes squares --kernels 'v6*,v7*,v8*' --out build/tables --seconds 120
+      gemm-tracks tune --gpus all
     """
     from compare.tuning import run_tune
 
-    run_tune(track, shapes, kernels, out, seconds, as_json=as_json)
+    run_tune(track, shapes, kernels, out, seconds, as_json=as_json, gpus=gpus, scheduler=scheduler)
 
 
 @app.command()

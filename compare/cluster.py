@@ -445,20 +445,23 @@ def run_groups(
     on_done: Callable[[Outcome], None],
     on_again: Callable[[str, Any], None] | None = None,
     advance: Callable[[float, str], None] | None = None,
+    fresh: Callable[[Work], Any] | None = None,
     tries: int = TRIES,
 ) -> tuple[Lost, ...]:
-    """Run every unit once, each in one place, at most one at a time on a card; the longest begin first.
+    """Run every unit once, each in one place, at most one at a time on a card; they begin in the order given.
 
     A unit whose worker dies, or whose function raises, is begun again elsewhere while there is an elsewhere.
 
     Args:
         cluster: where.
-        work: the units; their names differ.
+        work: the units; their names differ. With the longest first, places end at about the same time.
         worker_fn: a function of a module that workers can import; called with a unit's payload and a :class:`Here`.
         on_done: called here, one at a time, with each finished unit, as soon as it is.
         on_again: called here with (name, note) when a unit is begun again because its function raised :class:`Again`.
         advance: told (seconds' worth of ``cost_s`` that is done, what is being done everywhere).
-        tries: attempts before a unit is given up.
+        fresh: called here with a unit that is about to begin; gives the payload to begin it with, or None where it
+            is not to begin any more.
+        tries: attempts before a unit is given up; ten times as many where its function asks for them by :class:`Again`.
 
     Returns:
         Units that were given up.
@@ -467,8 +470,8 @@ def run_groups(
         ClusterError: the scheduler has gone, or all workers have and none came back.
         KeyboardInterrupt: passed on after the workers were told to stop.
     """
-    pending = deque(_Flight(one) for one in sorted(work, key=lambda one: -one.cost_s))
-    run = _Run(cluster, worker_fn, pending, on_done, on_again, advance, tries)
+    pending = deque(_Flight(one) for one in work)
+    run = _Run(cluster, worker_fn, pending, on_done, on_again, advance, fresh, tries)
     try:
         return run.everything()
     except BaseException:
@@ -489,10 +492,11 @@ class _Run:
         on_done: Callable[[Outcome], None],
         on_again: Callable[[str, Any], None] | None,
         advance: Callable[[float, str], None] | None,
+        fresh: Callable[[Work], Any] | None,
         tries: int,
     ) -> None:
         self.cluster, self.worker_fn, self.pending, self.tries = cluster, worker_fn, pending, tries
-        self.on_done, self.on_again, self.advance = on_done, on_again, advance
+        self.on_done, self.on_again, self.advance, self.fresh = on_done, on_again, advance, fresh
         self.flying: list[_Flight] = []
         self.lost: list[Lost] = []
         self.done_s = 0.0
@@ -523,7 +527,11 @@ class _Run:
     def _submit(self) -> None:
         """Keep as many units on their way as there are seats, so that every unit goes to a seat that is free."""
         while self.pending and len(self.flying) < len(self.cluster.seats):
-            self._send(self.pending.popleft())
+            flight = self.pending.popleft()
+            payload = flight.work.payload if self.fresh is None else self.fresh(flight.work)
+            if payload is not None or self.fresh is None:
+                flight.work = dataclasses.replace(flight.work, payload=payload)
+                self._send(flight)
 
     def _send(self, flight: _Flight) -> None:
         elsewhere = tuple(address for seat, address in self.cluster.seats.items() if seat not in flight.avoid)
@@ -620,6 +628,9 @@ class _Run:
             if self.on_again is not None:
                 self.on_again(one.name, again.note)
             self.cluster.renew(flight.address)
+            if len(flight.failures) >= 10 * self.tries:
+                self._give_up(flight)
+                return
             flight.work = dataclasses.replace(one, payload=again.payload)
             self.pending.appendleft(flight)
             return
@@ -631,12 +642,15 @@ class _Run:
             flight.failures.append(f"{self.cluster.label(flight.address)}: {text}")
             flight.avoid |= {seat for seat, address in self.cluster.seats.items() if address == flight.address}
         if len(flight.failures) >= self.tries:
-            self.cluster.unbench(one.name)
-            self.done_s += one.cost_s
-            self.lost.append(Lost(name=one.name, failures=tuple(dict.fromkeys(flight.failures))))
+            self._give_up(flight)
             return
         self.cluster.remarks(f"{one.name}: {flight.failures[-1]}; begun again elsewhere")
         self.pending.appendleft(flight)
+
+    def _give_up(self, flight: _Flight) -> None:
+        self.cluster.unbench(flight.work.name)
+        self.done_s += flight.work.cost_s
+        self.lost.append(Lost(name=flight.work.name, failures=tuple(dict.fromkeys(flight.failures))))
 
     def _show(self) -> None:
         if self.advance is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from compare.job import (
     parts,
     require_some,
     run_part,
+    say_how_long,
     shard_of_fault,
     toolkit,
 )
@@ -120,7 +121,7 @@ def measure_here(parcel: Parcel, here: Here) -> Result:
     try:
         rows, samples = run_part(
             Part(group, parcel.settings),
-            built_here(group, parcel.broken),
+            built_for(group.contenders, parcel.broken),
             site,
             parcel.faults,
             _as_ceilings(measured if known is None else known),
@@ -139,7 +140,7 @@ def check_here(parcel: Parcel, here: Here) -> Result:
     from compare.check import CpuExecutor, check_contender
 
     group, rows = parcel.group, []
-    built, machine = built_here(group, parcel.broken), CpuExecutor()
+    built, machine = built_for(group.contenders, parcel.broken), CpuExecutor()
     for number, contender in enumerate(group.contenders):
         here.tell(number / len(group.contenders), f"checking {contender.name}")
         reason = machine.refuses(contender) or refused(contender, group.problem, built)
@@ -161,12 +162,12 @@ def check_here(parcel: Parcel, here: Here) -> Result:
     return Result(rows=rows, samples=[])
 
 
-def built_here(group: Group, broken: Mapping[str, str]) -> Built:
-    """What this process finds of a group's units; never builds."""
+def built_for(chosen: Iterable[Contender], broken: Mapping[str, str]) -> Built:
+    """What this process finds of contenders' units; never builds."""
     from kernel.build import lookup
 
     found: dict[str, Any] = {}
-    for unit in units_of(group.contenders):
+    for unit in units_of(chosen):
         there = None if unit.name in broken else lookup(unit)
         found[unit.name] = there or BuildError(broken.get(unit.name, f"{unit.name} did not reach this worker"))
     return found
@@ -289,6 +290,8 @@ def spread(
             site=site,
         )
         work.append(Work(name=group.name, payload=parcel, cost_s=cost))
+    work.sort(key=lambda one: -one.cost_s)
+    say_how_long(len(work), sum(one.cost_s for one in work), len(cluster.seats))
 
     def keep(outcome: Outcome) -> None:
         result: Result = outcome.value

@@ -71,6 +71,7 @@ def examine() -> Diagnosis:
         lambda: _tool("ncu", EXTRA),
         lambda: _tool("compute-sanitizer", EXTRA),
         _dsl,
+        lambda: _package("distributed", EXTRA, "pip install 'gemm-tracks[cluster]' (for --gpus and --scheduler)"),
     ]
     return Diagnosis(findings=tuple(check() for check in checks), driver=asked)
 

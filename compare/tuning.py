@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,14 +50,21 @@ class Outcome:
 
 
 def run_tune(
-    track: str, shapes: str, patterns: Sequence[str] | None, out: Path | None, seconds: float, *, as_json: bool
+    track: str,
+    shapes: str,
+    patterns: Sequence[str] | None,
+    out: Path | None,
+    seconds: float,
+    *,
+    as_json: bool,
+    gpus: str = "",
+    scheduler: str = "",
 ) -> None:
-    """Run the command.
+    """Run the command; ``gpus`` and ``scheduler`` spread its shapes as :func:`compare.cluster.open_cluster` says.
 
     Raises:
         GemmTracksError: nothing could be tuned; NoDeviceError where there is no GPU.
     """
-    from compare.console import answers, messages, print_json
     from compare.groups import GpuSite
 
     if track and track not in TRACKS:
@@ -69,6 +76,11 @@ def run_tune(
     chosen = {name: candidates(known, name, patterns, required=bool(track)) for name in tracks}
     chosen = {name: found for name, found in chosen.items() if found}
     wanted = {name: targets_of(shapes or DEFAULT_SHAPES, found[0]) for name, found in chosen.items()}
+    if gpus or scheduler:
+        from compare.cluster_tune import tune_over_cluster
+
+        tune_over_cluster(chosen, wanted, out, seconds, gpus=gpus, scheduler=scheduler, as_json=as_json)
+        return
     asked = driver.query()
     if asked.problem:
         raise NoDeviceError(f"{asked.problem}; tune times kernels, which needs a GPU of compute capability 9.0")
@@ -76,22 +88,54 @@ def run_tune(
     deadline = time.monotonic() + seconds if seconds else None
     built = build(one for found in chosen.values() for one in found)
     site = GpuSite()
+
+    def tune_here(name: str) -> Outcome:
+        usable = [one for one in chosen[name] if not one.needs()]
+        baseline = baseline_of(name)
+        if not usable or baseline.needs():
+            raise MissingToolError(
+                f"none of the candidates can run here: {chosen[name][0].needs() or baseline.needs()}"
+            )
+        tuner = tuner_for(name, usable, baseline, site, built)
+        journal = Journal(journal_path(gpu.slug, name), sources(tuner, built))
+        return tune_track(tuner, wanted[name], journal, head(tuner, built), share_of(deadline, name, wanted))
+
+    tune_and_write(chosen, tune_here, gpu.slug, out, seconds, as_json=as_json)
+
+
+def baseline_of(track: str) -> Contender:
+    """cuBLAS on a track."""
+    (found,) = choose(contenders(), [BASELINES[track]])
+    return found
+
+
+def journal_path(slug: str, track: str) -> Path:
+    """Where the finished shapes of a kind of GPU are kept."""
+    return cache_root() / "tune" / f"{slug}.{track}.jsonl"
+
+
+def tune_and_write(
+    tracks: Iterable[str],
+    tune: Callable[[str], Outcome],
+    slug: str,
+    out: Path | None,
+    seconds: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Tune one track after the other, write its table, and print what was found."""
+    from compare.console import answers, messages, print_json
+
     outcomes: list[Outcome] = []
     paths: list[Path] = []
-    for name, found in chosen.items():
-        usable = [one for one in found if not one.needs()]
-        (baseline,) = choose(known, [BASELINES[name]])
-        if not usable or baseline.needs():
-            raise MissingToolError(f"none of the candidates can run here: {found[0].needs() or baseline.needs()}")
-        tuner = tuner_for(name, usable, baseline, site, built)
-        journal = Journal(cache_root() / "tune" / f"{gpu.slug}.{name}.jsonl", sources(tuner, built))
-        outcome = tune_track(tuner, wanted[name], journal, head(tuner, built), deadline)
+    for name in tracks:
+        outcome = tune(name)
         outcomes.append(outcome)
         if not outcome.table.entries:
             messages().print(f"{name}: no shape was reached within {seconds:g} s, so no table was written")
             continue
         path = out if out is not None and out.suffix == ".json" else (out or cache_root() / "tables")
-        path = path if path.suffix == ".json" else path / file_name(gpu.slug, name)
+        path = path if path.suffix == ".json" else path / file_name(slug, name)
         write(outcome.table, path)
         paths.append(path)
         if not as_json:
@@ -100,6 +144,18 @@ def run_tune(
         print_json([as_record(outcome, path) for outcome, path in zip(outcomes, paths, strict=False)])
     elif paths:
         messages().print(f"the dispatchers use it with {VARIABLE}={os.path.relpath(paths[0].parent)}")
+
+
+def share_of(deadline: float | None, track: str, wanted: Mapping[str, Sequence[Target]]) -> float | None:
+    """When a track has to end so that those after it get their part of the time, by what they are estimated to take."""
+    from compare.tuner import estimate_s
+
+    if deadline is None:
+        return None
+    names = list(wanted)
+    costs = [sum(map(estimate_s, wanted[name])) for name in names[names.index(track) :]]
+    now = time.monotonic()
+    return now + (deadline - now) * costs[0] / sum(costs)
 
 
 def candidates(
@@ -211,10 +267,10 @@ class Journal:
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
-    def add(self, entry: Entry, left_out: Mapping[str, str]) -> None:
-        """Keep a finished shape; on disk when this returns."""
+    def add(self, entry: Entry, left_out: Mapping[str, str], place: Mapping[str, Any] | None = None) -> None:
+        """Keep a finished shape, and of several places the one that it was timed in; on disk when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"sources": self.made_from, "entry": record_of(entry), "left_out": dict(left_out)}
+        record = {"sources": self.made_from, "entry": record_of(entry), "left_out": dict(left_out), **(place or {})}
         # A line that was cut off when a session died must not swallow this one.
         with self.path.open("ab+") as stream:
             stream.seek(0, os.SEEK_END)
@@ -237,16 +293,11 @@ def tune_track(
         CheckError: a shape on which no candidate could be timed; what was finished is in the journal.
         KeyboardInterrupt: the user stopped it; likewise.
     """
-    from compare.console import messages, progress
-    from compare.tuner import estimate_s, merged, ordered
+    from compare.console import progress
+    from compare.tuner import estimate_s
 
-    outcome = Outcome(empty, {target.key: target.shape_set for target in wanted})
-    tuner.known += [journal.entries[target.key] for target in wanted if target.key in journal.entries]
-    outcome.reused = len(tuner.known)
-    todo = ordered(target for target in wanted if target.key not in journal.entries)
+    outcome, todo = what_is_left(tuner, wanted, journal, empty)
     costs = [estimate_s(target) for target in todo]
-    text = f"{tuner.track}: {len(tuner.candidates)} candidates, {len(todo)} shapes to tune, about {sum(costs):.0f} s"
-    messages().print(text + (f"; {outcome.reused} are in {journal.path}" if outcome.reused else ""))
     with progress(f"tuning {tuner.track}", sum(costs)) as advance:
         done = 0.0
         for number, (target, cost) in enumerate(zip(todo, costs, strict=True)):
@@ -261,12 +312,37 @@ def tune_track(
             journal.add(found.entry, found.left_out)
             outcome.left_out[target.name] = dict(found.left_out)
             done += cost
+    return tuned(tuner, wanted, journal, outcome)
+
+
+def what_is_left(
+    tuner: Tuner, wanted: Sequence[Target], journal: Journal, empty: Table, places: int = 1
+) -> tuple[Outcome, list[Target]]:
+    """An outcome with what the journal has, which the tuner then knows, and the targets it lacks, in order."""
+    from compare.console import messages
+    from compare.tuner import estimate_s, ordered
+
+    outcome = Outcome(empty, {target.key: target.shape_set for target in wanted})
+    tuner.known += [journal.entries[target.key] for target in wanted if target.key in journal.entries]
+    outcome.reused = len(tuner.known)
+    todo = ordered(target for target in wanted if target.key not in journal.entries)
+    seconds = sum(map(estimate_s, todo)) / places
+    text = f"{tuner.track}: {len(tuner.candidates)} candidates, {len(todo)} shapes to tune, about {seconds:.0f} s"
+    messages().print(text + (f"; {outcome.reused} are in {journal.path}" if outcome.reused else ""))
+    return outcome, todo
+
+
+def tuned(tuner: Tuner, wanted: Sequence[Target], journal: Journal, outcome: Outcome) -> Outcome:
+    """The outcome with its table, of everything that the journal has by now."""
+    from compare.console import messages
+    from compare.tuner import merged
+
     if outcome.missing:
         messages().print(
             f"{tuner.track}: --seconds ended it with {outcome.missing} shapes left; the same command goes on from there"
         )
     there = [journal.entries[target.key] for target in wanted if target.key in journal.entries]
-    outcome.table = merged(empty, there)
+    outcome.table = merged(outcome.table, there)
     return outcome
 
 

@@ -431,7 +431,8 @@ def build_all(
 
 def packed(built: Artifact) -> dict[str, bytes]:
     """An artifact's files by name, to be sent to another machine."""
-    return {path.name: path.read_bytes() for path in sorted(built.folder.iterdir()) if path.is_file()}
+    found = (path for path in sorted(built.folder.iterdir()) if path.is_file() and path.name != ".complete")
+    return {path.name: path.read_bytes() for path in found}
 
 
 def keep(unit: Unit, files: Mapping[str, bytes]) -> Artifact:

@@ -94,3 +94,40 @@ def check_and_die(parcel, here):
         here.tell(0.5, "about to be killed")
         os.kill(os.getpid(), signal.SIGKILL)
     return check_here(parcel, here)
+
+
+def describe_by_environment(cpu):
+    """A worker of a local cluster: it has the GPU that CUDA_VISIBLE_DEVICES leaves it, if any."""
+    said = cluster_workers.describe(cpu)
+    visible = os.environ["CUDA_VISIBLE_DEVICES"]
+    if not visible:
+        return said
+    one = dataclasses.replace(device("card:" + visible), index=int(visible))
+    plain = {"version": "13.0", "devices": [dataclasses.asdict(one)], "problem": ""}
+    return {**said, "driver": plain}
+
+
+def check_slowly(parcel, here):
+    """The real check of a group, after two seconds in which it can be stopped."""
+    for step in range(100):
+        here.tell(step / 100, "waiting")
+        time.sleep(0.02)
+    return check_here(parcel, here)
+
+
+def make_tuner():
+    """The tuner's tests' own, on the card of this worker; it dies once, where a marker says so, at 512."""
+    from tests import test_tuner
+
+    class Dies(test_tuner.NoOperands):
+        def __init__(self, problem):
+            marker = Path(os.environ["GEMM_TRACKS_TEST_MARKER"])
+            if problem.m == 512 and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            super().__init__(problem)
+
+    one = test_tuner.tuner(operands=Dies)
+    card = device(here_address())
+    one.bench.facts = dataclasses.replace(one.bench.facts, index=card.index, uuid_hash=card.uuid_hash)
+    return one

@@ -6,16 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from compare import cluster, cluster_compare, runs
+from compare import cluster, cluster_compare, cluster_tune, driver, runs
 from compare.cli import main
 from compare.cluster import Work, chosen_devices, open_cluster, run_groups
-from compare.driver import Device
+from compare.contenders import contenders
+from compare.driver import Device, Driver
 from compare.rows import KEY
+from compare.tuner import targets
 from kernel.errors import ClusterError, MissingToolError, NoDeviceError, UsageError
 
 pytest.importorskip("distributed")
@@ -78,7 +82,8 @@ def run_logged(hands, tmp_path, what, *, places=2, seconds=0.3, units=6):
     """Runs units of which ``what`` says how some misbehave; (outcomes, lost, log lines, notes of those begun again)."""
     log, done, again, remarks = tmp_path / "log", [], [], []
     log.touch()
-    work = [Work(name=f"u{i}", payload=(str(log), seconds, what.get(i, "")), cost_s=1 + i) for i in range(units)]
+    numbers = reversed(range(units))
+    work = [Work(name=f"u{i}", payload=(str(log), seconds, what.get(i, "")), cost_s=1 + i) for i in numbers]
     with open_cluster(scheduler=hands.address, cpu=True) as workers:
         deadline = time.monotonic() + 60
         while len(workers.refresh()) < places or len(workers.seats) < places:
@@ -93,7 +98,7 @@ def run_logged(hands, tmp_path, what, *, places=2, seconds=0.3, units=6):
 
 
 @pytest.mark.slow
-def test_units_run_once_each_one_at_a_time_on_a_place_and_the_longest_first(hands, tmp_path):
+def test_units_run_once_each_one_at_a_time_on_a_place_in_the_order_given(hands, tmp_path):
     hands.worker("--nthreads", "3")
     hands.worker()
     done, lost, log, _, _ = run_logged(hands, tmp_path, {})
@@ -197,18 +202,71 @@ def test_a_stopped_run_leaves_the_workers_idle_and_goes_on_by_the_same_command(h
         original(writer, shard, rows, samples)
         added.append(shard)
         if len(added) == 2:
-            raise KeyboardInterrupt
+            threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()  # Ctrl-C
 
     monkeypatch.setattr(runs.RunWriter, "add", stopping)
+    monkeypatch.setattr(cluster_compare, "check_here", cluster_payloads.check_slowly)
     assert main(command(hands, tmp_path / "run")) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
     assert runs.read_run(tmp_path / "run")[0]["complete"] is False
+    assert 2 <= len(added) < 4
+    assert idle_within(hands, 5.0)
     assert main(command(hands, tmp_path / "run")) == 0
     assert "going on with" in capsys.readouterr().err
     assert len(added) == len(set(added)) == 4
     run, rows = runs.read_run(tmp_path / "run")
     assert run["complete"] is True
     assert [row["m"] for row in rows] == [m for m in (17, 33, 24, 16) for _ in range(3)]
+
+
+def idle_within(hands, seconds):
+    """Whether no worker executes anything any more, at the latest after so long."""
+    from distributed import Client
+
+    def executing(dask_worker):
+        return len(dask_worker.state.executing)
+
+    with Client(hands.address) as client:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not any(client.run(executing).values()):
+                return True
+            time.sleep(0.1)
+    return False
+
+
+H200S = tuple(
+    Device(ordinal=i, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1, index=i)
+    for i in range(4)
+)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machines_gpus_shows_each_worker_one_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_REVISION", "0123456789")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    monkeypatch.setattr(driver, "query", lambda: Driver(version="13.0", devices=H200S, problem=""))
+    monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_by_environment)
+    monkeypatch.setattr(cluster, "TICK_S", 0.1)
+    log = tmp_path / "log"
+    log.touch()
+    work = [Work(name=f"u{i}", payload=(str(log), 0.8, "")) for i in range(4)]
+    done, texts = [], []
+    with open_cluster(gpus="3,1") as local:
+        assert [one.device.index for one in local.seated()] == [5, 7]
+        assert len(local.members) == 3
+        processes = list(local.client.run(os.getpid).values())
+        assert not run_groups(
+            local, work, cluster_payloads.logged, on_done=done.append,
+            advance=lambda fraction, text: texts.append(text),
+        )  # fmt: skip
+    assert {one.place[:5] for one in done} == {"GPU 5", "GPU 7"}
+    assert any("GPU 5" in text and "GPU 7" in text and "working" in text for text in texts)
+    assert sorted(one.name for one in done) == [f"u{i}" for i in range(4)]
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < deadline, "a worker outlived its cluster"
+        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -263,6 +321,35 @@ def test_a_kernel_that_stops_a_gpu_keeps_its_row_and_the_group_goes_on(cards, ha
     assert [row["m"] for row in beside] == [32, 48]
 
 
+TUNED = "4096,1024,512,2048,256,16x4096x4096"
+
+
+@pytest.mark.slow
+def test_tune_spreads_its_shapes_keeps_each_once_and_learns_from_all(hands, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_as_h200)
+    monkeypatch.setattr(cluster_tune, "build_over", lambda workers, chosen, archs, model: {})
+    monkeypatch.setattr(cluster_tune, "maker", lambda track, candidates, model, built: cluster_payloads.make_tuner)
+    hands.worker("--no-nanny")
+    hands.worker("--no-nanny")
+    wait_for_workers(hands, 2)
+    words = ["tune", "--track", "simt", "--shapes", TUNED, "--scheduler", hands.address, "--out", str(tmp_path)]
+    assert main([*words, "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    wanted = [target.key[:4] for target in targets(TUNED, contenders(["v7_wide_tile"])[0])]
+    assert Counter((one["m"], one["n"], one["k"], one["layout"]) for one in answer["entries"]) == Counter(wanted)
+    lines = [json.loads(line) for line in (tmp_path / "cache" / "tune" / "nvidia-h200.fp32_simt.jsonl").open()]
+    assert len(lines) == len(wanted)
+    assert {line["entry"]["m"] for line in lines if line["retried_because"]} == {512}
+    assert len({line["gpu_uuid_hash"] for line in lines}) == 2
+    later = lines[-1]["left_out"]
+    assert any("predicted" in reason for reason in later.values()), "what others found is known"
+    assert main([*words, "--json"]) == 0
+    (again,) = json.loads(capsys.readouterr().out)
+    assert again["reused"] == len(wanted)
+    assert again["entries"] == answer["entries"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "words"),
@@ -293,21 +380,15 @@ def test_workers_without_a_gpu_and_a_scheduler_without_workers_are_named(hands, 
         pass
 
 
-DEVICES = tuple(
-    Device(ordinal=i, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1)
-    for i in range(4)
-)
-
-
 def test_gpus_are_named_by_ordinal():
-    assert chosen_devices("all", DEVICES) == DEVICES
-    assert chosen_devices("2, 0", DEVICES) == (DEVICES[2], DEVICES[0])
+    assert chosen_devices("all", H200S) == H200S
+    assert chosen_devices("2, 0", H200S) == (H200S[2], H200S[0])
 
 
 @pytest.mark.parametrize("text", ["", "x", "0,0", "-1", "4", "0,,1"])
 def test_gpus_that_are_not_there_are_bad_usage(text):
     with pytest.raises(UsageError, match="--gpus"):
-        chosen_devices(text, DEVICES)
+        chosen_devices(text, H200S)
 
 
 @pytest.mark.parametrize(
@@ -337,10 +418,16 @@ sys.exit(status)
 
 
 @pytest.mark.parametrize(
-    "words", [["--gpus", "all"], ["--scheduler", "tcp://127.0.0.1:9"], ["--record", "--gpus", "0"]]
+    "words",
+    [
+        ["compare", "--gpus", "all"],
+        ["compare", "--scheduler", "tcp://127.0.0.1:9"],
+        ["compare", "--record", "--gpus", "0"],
+        ["tune", "--gpus", "all"],
+    ],
 )
 def test_without_the_extra_the_options_say_what_to_install(words):
-    code = WITHOUT_DASK.format(words=["compare", *words])
+    code = WITHOUT_DASK.format(words=words)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == MissingToolError.exit_status, done.stderr
     assert "pip install 'gemm-tracks[cluster]'" in done.stderr
@@ -389,6 +476,7 @@ def test_an_artifact_travels_and_is_kept_only_for_its_own_source(tmp_path, monke
     assert build.lookup(unit) is None
     kept = build.keep(unit, files)
     assert kept.cubin.read_bytes() == files["kernel.cubin"]
+    build._memo.clear()
     assert build.lookup(unit) == kept
     with pytest.raises(BuildError, match="another source"):
         build.keep(dataclasses.replace(unit, catalog="changed"), files)

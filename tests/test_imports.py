@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "compare": {"kernel", "handwritten", "cutlass_ref", "compare"},
 }
 HEAVY = ("cupy", "torch", "pandas", "numba", "numpy", "cutlass_cppgen", "cutlass", "pynvml", "matplotlib", "jinja2")
-HEAVY += ("cuda.bindings.driver", "cuda.bindings.runtime")
+HEAVY += ("cuda.bindings.driver", "cuda.bindings.runtime", "dask", "distributed")
 ONLY_EMITTER = ROOT / "cutlass_ref" / "emit.py"
 DSL_PROGRAMS = {ROOT / "cutlass_ref" / "cute" / name for name in ("sgemm.py", "hgemm.py")}
 """Imported in the child process of cutlass_ref/cute/emit.py alone: the optional DSL comes with them."""

@@ -1,7 +1,7 @@
 """NVIDIA's own FP16 GEMMs in the DSL, compiled ahead of time from nvidia-cutlass-operators (BSD-3-Clause).
 
 Two kernels of that package, both C = A @ B without alpha and beta: ``Sm90StaticPersistentGemmKernel`` (wgmma and TMA,
-one producer warp, consumer warpgroups) and ``Sm80TensorOpGemmKernel`` (mma.sync and cp.async), which is the public Ampere
+one producer warp, consumer warpgroups) and ``Sm80TensorOpGemmKernel`` (mma.sync and cp.async), the public Ampere
 example. Their files are loaded by path: importing the package as a whole needs torch, which its base install does not
 bring, and looks for a device.
 
