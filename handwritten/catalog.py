@@ -155,11 +155,11 @@ LADDER: tuple[HandwrittenKernel, ...] = (
     ),
     HandwrittenKernel(
         name="v6_transposed_contiguous",
-        largest_timed=4096,
         tile=TWO_STAGES,
         summary="v6 with eight adjacent rows a thread",
         swizzle="row[4:3] ^ chunk",
         rules=(TWO_BUFFERS, FOUR_ROWS, TRANSPOSABLE),
+        largest_timed=4096,
     ),
     WideTileKernel(
         name="v7_wide_tile",
@@ -180,6 +180,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v7 with half the tile at two blocks an SM, and no guard in the main loop",
         in_default_set=False,
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     StreamTileKernel(
         name="v9_two_blocks_hint",
@@ -195,6 +196,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
         in_default_set=False,
         rules=DRIFT_RULES,
+        largest_timed=4096,
     ),
     StreamKTileKernel(
         name="v10_drift_hint",
@@ -210,6 +212,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v9's tile split along k over a cluster, summed through its shared memory",
         in_default_set=False,
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     ClusterSplitKernel(
         name="v11_cluster_split_hint",
@@ -259,6 +262,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v9 with stream-K, and its loads spread over a tile's steps without a branch",
         in_default_set=False,
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     StreamKTileKernel(
         name="v12_spread_hint",
