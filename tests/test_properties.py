@@ -23,6 +23,7 @@ from compare.rows import COLUMNS, NAMES, row
 from compare.shapes import Shape
 from cutlass_ref.catalog import CutlassKernel
 from handwritten.kernel import HandwrittenKernel
+from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
 from handwritten.tensor_catalog import MmaSyncKernel, WgmmaKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
 from kernel.contract import (
@@ -107,24 +108,31 @@ def cover(kernel, problem, launches):
     kernel = kernel.runner(problem)
     tile = kernel.tile
     tiles = [-(-extent // block) for extent, block in ((problem.m, tile.BLOCK_M), (problem.n, tile.BLOCK_N))]
-    if isinstance(kernel, StreamKKernel):
+    whole = tiles[0] * tiles[1]
+    if isinstance(kernel, (StreamKKernel, StreamKTileKernel)):
         (launch,) = launches
         steps = -(-problem.k // tile.BLOCK_K)
-        shares = kernel.shares(problem)
-        assert shares.blocks == min(SM_COUNT, -(-tiles[0] * tiles[1] * steps // kernel.least_steps)) == launch.blocks
-        assert shares.whole_tiles * steps + shares.shared_steps == tiles[0] * tiles[1] * steps
+        cut = kernel.shares(problem) if isinstance(kernel, StreamKKernel) else kernel.cut(problem)
+        at_once = SM_COUNT * getattr(kernel, "blocks_per_sm", 1)
+        assert cut.blocks == min(at_once, -(-whole * steps // kernel.least_steps)) == launch.blocks
+        assert cut.whole_tiles * steps + cut.shared_steps == whole * steps
         assert launch.workspace == 0 or launch.workspace >= 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
+    elif isinstance(kernel, ClusterSplitKernel):
+        (launch,) = launches
+        (slices, *_) = launch.cluster
+        assert slices in (1, 2, 4, 8)
+        assert launch.grid == (whole * slices, 1, 1)
     elif isinstance(kernel, HandwrittenKernel):
-        assert [launch.grid for launch in launches] == [(tiles[0] * tiles[1], 1, 1)]
+        assert [launch.grid for launch in launches] == [(whole, 1, 1)]
     elif isinstance(kernel, WgmmaKernel):
         (launch,) = launches
-        cluster = max(tile.CLUSTER_M, 1)
-        padded = -(-tiles[0] // cluster) * cluster * tiles[1]
+        shares = max(tile.CLUSTER_M, 1), max(tile.CLUSTER_N, 1)
+        padded = math.prod(-(-count // share) * share for count, share in zip(tiles, shares, strict=True))
+        cluster = math.prod(shares)
         assert launch.cluster == (cluster, 1, 1)
-        assert launch.blocks % cluster == 0
-        assert launch.blocks == min(padded, SM_COUNT)
+        assert launch.blocks == min(padded, SM_COUNT // cluster * cluster)
     elif isinstance(kernel, MmaSyncKernel):
-        assert [launch.grid for launch in launches] == [(tiles[0] * tiles[1], 1, 1)]
+        assert [launch.grid for launch in launches] == [(min(whole, SM_COUNT) if kernel.persistent else whole, 1, 1)]
     elif isinstance(kernel, CutlassKernel) and kernel.recipe.arch == 80 and kernel.recipe.swizzle == 1:
         gemms = [launch for launch in launches if launch.unit.name != "cutlass_clear_flags.sm_90a"]
         if not kernel.recipe.is_stream_k:
