@@ -513,7 +513,8 @@ def provenance(command: Sequence[str], driver: Driver, toolkit: str = "", reques
 def revision() -> str:
     """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
 
-    A copy of the tree that travelled without its history takes it from GEMM_TRACKS_REVISION, else from the bundle.
+    A copy of the tree that travelled without its history takes it from GEMM_TRACKS_REVISION, else from the bundle;
+    an installed package is of its version, such as v0.1.0.
     """
     override = os.environ.get("GEMM_TRACKS_REVISION")
     if override:
@@ -532,7 +533,10 @@ def revision() -> str:
     if head is None or git("rev-parse", "--show-toplevel") != str(repository()):
         bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
         written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
-        return written.read_text(encoding="utf-8").strip() if written and written.is_file() else "unknown"
+        if written and written.is_file():
+            return written.read_text(encoding="utf-8").strip()
+        installed = "" if (repository() / "pyproject.toml").is_file() else _package_version("gemm-tracks")
+        return f"v{installed}" if installed else "unknown"
     changes = git("status", "--porcelain", "--untracked-files=no")
     return f"{head}{'-dirty' if changes else ''}"
 
