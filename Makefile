@@ -10,7 +10,7 @@ ARGS ?=
 CUDA_SOURCES = find kernel handwritten cutlass_ref compare tests -name '*.cu' -o -name '*.cuh'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare test test-slow test-cluster lint bundle gpu-session readme report sass ncu sanitize clean
+.PHONY: help setup compare test test-slow test-cluster coverage lint bundle gpu-session readme report sass ncu sanitize clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(STAMP)  ## the tests that are quick and need no GPU
 
 test-slow: $(STAMP)  ## the rest of the tests that need no GPU
 	$(PY) -m pytest -m "slow and not gpu" $(ARGS)
+
+coverage: $(STAMP)  ## which lines run without a GPU (all tests, 15 minutes); below 90 % it fails
+	$(PY) -m pytest -m "not gpu" --cov --cov-report=term $(ARGS)
 
 test-cluster: $(STAMP)  ## on GPUs: a cluster of one, and where there are two, two against one
 	$(PY) -m pytest -m gpu -rs tests/test_cluster_gpu.py $(ARGS)

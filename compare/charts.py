@@ -342,7 +342,13 @@ def roofline(data: Roofline, width: int = WIDE) -> Drawing:
         start = max(low_x, peak / data.bandwidth) if data.bandwidth else low_x
         drawing.line(across(start), upwards(peak), right, upwards(peak), "roof")
         text = f"{SHORT_TRACKS[track].partition(' ')[0] if phone else SHORT_TRACKS[track]} peak {peak:.1f}"
-        drawing.text(right - 4, upwards(peak) + (13 if phone else -6), text, "peak-text halo", "end")
+        drawing.text(
+            right - 4,
+            upwards(peak) + (13 if phone and peak < max(data.peaks.values()) else -6),
+            text,
+            "peak-text halo",
+            "end",
+        )
     if data.bandwidth:
         limit = max(data.peaks.values(), default=high_y)
         x0, x1 = max(low_x, low_y / data.bandwidth), min(high_x, limit / data.bandwidth)
@@ -350,8 +356,8 @@ def roofline(data: Roofline, width: int = WIDE) -> Drawing:
         (x, y), (end_x, end_y) = ((across(v), upwards(v * data.bandwidth)) for v in (x0, x1))
         angle = math.degrees(math.atan2(end_y - y, end_x - x))
         drawing.add(
-            "text", text=f"memory {data.bandwidth:g} TB/s", x=0.0, y=0.0, cls="peak-text halo", text_anchor="middle",
-            transform=f"translate({x + 0.3 * (end_x - x):.1f} {y + 0.3 * (end_y - y) - 7:.1f}) rotate({angle:.1f})",
+            "text", text=f"memory {data.bandwidth:g} TB/s", x=0.0, y=15.0, cls="peak-text halo", text_anchor="middle",
+            transform=f"translate({x + 0.68 * (end_x - x):.1f} {y + 0.68 * (end_y - y):.1f}) rotate({angle:.1f})",
         )  # fmt: skip
     for point in sorted(data.points, key=lambda p: DRAWN.index(p.row["family"])):
         tip = f"{told(point.row)} · {point.intensity:.1f} FLOP/byte ({point.method})"

@@ -166,8 +166,9 @@ def compare_(
     """The main job: build, check, time and report.
 
     With no GPU it builds and inspects here and joins the recorded run that ships, labelled as recorded.
-    Default: each family's default set in burst at every shape, then sustained at 4096 and 8192 for cuBLAS and
-    each family's best and default.
+    Default: each family's default set in burst at 1024, 2048, 4096 and 8192 cubed (FP32 SIMT at 4092 too), then
+    sustained at 4096 and 8192 for cuBLAS, the dispatchers and each family's best and default; torch, which calls
+    cuBLAS, in burst only.
 
     \b
     Examples:

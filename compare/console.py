@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -65,28 +65,27 @@ def table_of(
     from rich.table import Table
     from rich.text import Text
 
-    least = [_least_width(head, [cells[place] for cells, _ in lines]) for place, head in enumerate(heads)]
-    kept = list(range(len(heads)))
+    natural = {place: _natural_width(head, [cells[place] for cells, _ in lines]) for place, head in enumerate(heads)}
+    least = {place: min(wide, FOLDED) if heads[place].folds else wide for place, wide in natural.items()}
+    kept = list(natural)
 
-    def too_wide() -> int:
+    def too_wide() -> bool:
         needed = sum(least[place] for place in kept) + BETWEEN * (len(kept) - 1) + EDGES
-        return 0 if width is None else max(0, needed - width)
+        return width is not None and needed > width
 
-    for place in sorted((place for place, head in enumerate(heads) if head.goes), key=lambda p: heads[p].goes):
+    for place in sorted((place for place in kept if heads[place].goes), key=lambda place: heads[place].goes):
         if too_wide():
             kept.remove(place)
-    for place in kept:
-        if heads[place].folds:
-            least[place] = max(LEAST_FOLDED, least[place] - too_wide())
+    room = None if width is None else width - BETWEEN * (len(kept) - 1) - EDGES
+    given = _shares(room, {place: natural[place] for place in kept}, heads)
     table = Table(
-        title=title, title_justify="left", title_style="bold", caption_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
+        title=title or None, title_justify="left", title_style="bold", caption_justify="left", box=SIMPLE_HEAD,
+        pad_edge=False,
+    )  # fmt: skip
     for place in kept:
         head = heads[place]
         justify: Literal["left", "right"] = "right" if head.right else "left"
-        table.add_column(
-            Text(head.text), justify=justify, no_wrap=not head.folds, overflow="fold", min_width=least[place]
-        )
+        table.add_column(Text(head.text), justify=justify, no_wrap=not head.folds, overflow="fold", width=given[place])
     for cells, style in lines:
         table.add_row(*(Text(cells[place]) for place in kept), style=style)
     absent = [" ".join(head.text.split()) for place, head in enumerate(heads) if place not in kept]
@@ -95,10 +94,21 @@ def table_of(
     return table
 
 
-def _least_width(head: Head, cells: Sequence[str]) -> int:
-    words = [word for text in (head.text, *cells) for word in text.split("\n")]
-    widest = max(map(len, words))
-    return min(widest, FOLDED) if head.folds else widest
+def _natural_width(head: Head, cells: Sequence[str]) -> int:
+    return max(len(word) for text in (head.text, *cells) for word in text.split("\n"))
+
+
+def _shares(room: int | None, natural: Mapping[int, int], heads: Sequence[Head]) -> dict[int, int]:
+    """Widths of columns: what does not fold has its own; the others share what is left, none more than it needs."""
+    given = dict(natural)
+    if room is None:
+        return given
+    room -= sum(width for place, width in natural.items() if not heads[place].folds)
+    folding = sorted((place for place in natural if heads[place].folds), key=lambda place: natural[place])
+    for count, place in enumerate(folding):
+        given[place] = max(LEAST_FOLDED, min(natural[place], room // (len(folding) - count)))
+        room -= given[place]
+    return given
 
 
 def print_json(value: Any) -> None:

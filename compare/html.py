@@ -51,6 +51,7 @@ DETAILS: tuple[tuple[str, tuple[str, ...]], ...] = (
     )),
     ("Check", ("ok", "max_error", "error_bound")),
     ("Resources", ("registers", "spill_bytes", "smem_bytes", "occupancy_pct")),
+    ("Where", ("gpu_name", "gpu_index", "gpu_uuid_hash", "retried_because")),
 )  # fmt: skip
 """Every column of a row, in the groups in which its details are shown."""
 
@@ -417,7 +418,7 @@ TABLE_COLUMNS = (
     TableColumn("error", "number", False, "largest |C − reference| / (|A| |B|)"),
     TableColumn("MHz", "number", False, "SM clock while samples were taken"),
     TableColumn("W", "number", False, "board power; sustained only"),
-    TableColumn("registers", "number", False, "a thread"),
+    TableColumn("regs", "number", False, "registers a thread"),
 )
 
 

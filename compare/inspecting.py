@@ -170,14 +170,14 @@ def print_summary(one: Inspection, console: Console) -> None:
 
 def print_side_by_side(left: Inspection, right: Inspection, console: Console) -> None:
     """Two inspections line by line; lines that differ stand out."""
-    from rich.table import Table
-
+    from compare.console import Head, table_of
     from kernel.inspection import side_by_side
 
-    table = Table("", left.name, right.name)
-    for line in side_by_side(left, right):
-        table.add_row(line.what, line.left, line.right, style="bold" if line.differs else "dim")
-    console.print(table)
+    lines = [
+        ((line.what, line.left, line.right), "bold" if line.differs else "dim") for line in side_by_side(left, right)
+    ]
+    heads = tuple(Head(text, folds=True) for text in ("", left.name, right.name))
+    console.print(table_of("", heads, lines, console.width))
 
 
 def print_source(one: Inspection, console: Console) -> None:
@@ -256,14 +256,27 @@ def print_loop(one: Inspection, console: Console) -> None:
 
 def print_banks(one: Inspection, console: Console) -> None:
     """Every access to shared memory: passes a warp takes, and the fewest that its width allows."""
-    from rich.table import Table
+    from compare.console import Head, table_of
 
-    table = Table("address", "access", "instruction", "bytes a lane", "passes", "ideal", "per k step")
+    heads = (
+        Head("address", goes=1),
+        Head("access", goes=2),
+        Head("instruction", folds=True),
+        *(Head(text, right=True) for text in ("bytes\na lane", "passes", "ideal", "per\nk step")),
+    )
+    lines = []
     for access in one.shared:
         passes = (f"{access.passes:g}", f"{access.ideal:g}") if access.known else ("not known", "")
-        step = f"{access.per_k_step:g}"
-        table.add_row(f"{access.address:04x}", access.kind, access.text, str(access.width), *passes, step)
-    console.print(table)
+        cells = (
+            f"{access.address:04x}",
+            access.kind,
+            access.text,
+            str(access.width),
+            *passes,
+            f"{access.per_k_step:g}",
+        )
+        lines.append((cells, ""))
+    console.print(table_of("", heads, lines, console.width))
 
 
 def print_mapping(one: Inspection, console: Console) -> None:
@@ -278,7 +291,7 @@ def print_mapping(one: Inspection, console: Console) -> None:
 
 def print_ncu(one: Inspection, console: Console, shape: str) -> None:
     """Nsight Compute's counters for one launch, beside what the bank model predicts; or why there are none."""
-    from rich.table import Table
+    from compare.console import Head, table_of
 
     if one.family == "file":
         console.print(f"{one.name}: counters are read for kernels of a catalog only")
@@ -286,11 +299,12 @@ def print_ncu(one: Inspection, console: Console, shape: str) -> None:
     found = counters_of(one, shape)
     if found.not_available:
         console.print(f"{one.name}: counters not available: {found.not_available}", soft_wrap=True)
-    table = Table("", "predicted", "measured", "", title=f"{one.name} on {shape}", title_justify="left")
+    lines = []
     for line in found.lines:
         numbers = ("" if number is None else f"{number:,.6g}" for number in (line.predicted, line.measured))
-        table.add_row(line.what, *numbers, line.note)
-    console.print(table)
+        lines.append(((line.what, *numbers, line.note), ""))
+    heads = (Head("", folds=True), Head("predicted", right=True), Head("measured", right=True), Head("", folds=True))
+    console.print(table_of(f"{one.name} on {shape}", heads, lines, console.width))
 
 
 VIEWS = {

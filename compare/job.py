@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare import driver, report, runs
+from compare import dispatch_tables, driver, report, runs
 from compare.building import Built, build, built_rows, built_table, kernels_of, refused, runner_columns
 from compare.contenders import Contender, contenders
 from compare.credibility import without_impossible
@@ -145,6 +145,8 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
 
     chosen = request.contenders()
     messages().print(f"{problem}: building and inspecting here; times come from the recorded run")
+    for line in dispatch_tables.remarks(chosen):
+        messages().print(line)
     built = build(chosen)
     here = built_rows(chosen, built)
     folder = runs.latest()
@@ -224,6 +226,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
 
 def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
     """Build, check, time, report; every finished group is kept on disk. ``asked`` holds the one device to use."""
+    from compare.console import messages
     from compare.groups import GpuSite
 
     device = asked.devices[0]
@@ -231,6 +234,9 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     require_some(chosen)
     built = build(contender for contender in chosen if not contender.needs())
     provenance = runs.provenance(["gemm-tracks", *sys.argv[1:]], asked, toolkit(built), str(request))
+    provenance |= {"dispatch_tables": dispatch_tables.used(chosen)}
+    for line in dispatch_tables.remarks(chosen):
+        messages().print(line)
     writer = begun(request, provenance, out)
     complete = measure(request, chosen, built, writer, GpuSite(device.ordinal))
     return conclude(request, writer, out, complete=complete, as_json=as_json)

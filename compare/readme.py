@@ -1,11 +1,11 @@
-"""Renews what follows from other files: the README's table and picture, the recorded run's page, docs/rows.md."""
+"""Renews what follows from other files: tables and picture of README and docs/simt.md, docs/rows.md, the run's page."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from compare import runs
+from compare import runs, simt_page
 from compare.report import markdown
 from compare.reporting import page_of, summaries
 from compare.rows import COLUMNS
@@ -14,6 +14,7 @@ from kernel.errors import GemmTracksError, RunFileError
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 PICTURE = Path("docs/tracks.svg")
 ROWS_PAGE = Path("docs/rows.md")
+SIMT_PAGE = Path("docs/simt.md")
 PAGE = "report.html"
 """The page of a recorded run, in its folder."""
 
@@ -69,10 +70,10 @@ def columns_page() -> str:
         "```python",
         "import compare",
         "",
-        'frame = compare.load_run("latest")      # or a run\'s folder',
+        'frame = compare.load_run("latest")  # or a run\'s folder',
         'frame[frame.window == "sustained"].nlargest(5, "tflops")[["name", "m", "tflops", "x_cublas"]]',
-        'frame.attrs["columns"]["power_w"]       # what a column means, with its unit',
-        'frame.attrs["run"]["gpu"]["name"]       # run.json: where the rows come from',
+        'frame.attrs["columns"]["power_w"]  # what a column means, with its unit',
+        'frame.attrs["run"]["gpu"]["name"]  # run.json: where the rows come from',
         "```",
         "",
         "Integers and booleans are pandas' nullable types, and what was not measured stays empty. This page is written",
@@ -92,6 +93,12 @@ def main(path: Path | None = None) -> int:
         page.write_text(rewrite(page.read_text(encoding="utf-8"), current_table()), encoding="utf-8")
         (page.parent / PICTURE).write_text(current_picture(), encoding="utf-8")
         (page.parent / ROWS_PAGE).write_text(columns_page(), encoding="utf-8")
+        simt = page.parent / SIMT_PAGE
+        if simt.exists():
+            text = rewrite(
+                simt.read_text(encoding="utf-8"), simt_page.evolution_table(), simt_page.BEGIN, simt_page.END
+            )
+            simt.write_text(text, encoding="utf-8")
         folder = runs.latest()
         if folder is not None:
             (folder / PAGE).write_text(page_of(folder), encoding="utf-8")

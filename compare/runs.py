@@ -407,9 +407,11 @@ class RunWriter:
 
 
 def identity(run: Mapping[str, Any]) -> str:
-    """What two sessions must share to be parts of one run: revision, kind of GPU, and what was asked for."""
+    """What two sessions must share to be parts of one run: revision, kind of GPU, request and dispatch tables."""
     gpu = run.get("gpu") or {}
-    return f"revision {run.get('revision')} on {gpu.get('name')} ({gpu.get('sm_count')} SMs), {run.get('request')!r}"
+    tables = [f"{one['dispatcher']} {str(one['sha256'])[:12]}" for one in run.get("dispatch_tables", ())]
+    text = f"revision {run.get('revision')} on {gpu.get('name')} ({gpu.get('sm_count')} SMs), {run.get('request')!r}"
+    return text + (f", tables {', '.join(tables)}" if tables else "")
 
 
 def _replace(path: Path, data: bytes) -> None:

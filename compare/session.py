@@ -4,9 +4,10 @@
     python -m compare.session run --seconds 560         # there: GPU tests, sanitizer, quick run, recorded run
     python -m compare.session adopt FOLDER              # here: take the recorded run into results/
 
-``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/; two more
-steps, evidence and experiments, measure what ``claims`` and the page on method rest on. A run
-that hits the limit is interrupted, keeps what it finished, and goes on from ``--resume FOLDER`` next time.
+``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/; of three more
+steps, evidence and experiments measure what ``claims`` and the page on method rest on, and tune writes the dispatch
+tables into tables/, with its journal in cache/. A run that hits the limit is interrupted, keeps what it
+finished, and goes on from ``--resume FOLDER`` next time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
-STEPS, MORE_STEPS = "doctor,tests,sanitize,compare,record", "evidence,experiments"
+STEPS, MORE_STEPS = "doctor,tests,sanitize,compare,record", "evidence,experiments,tune"
 PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-m", "gpu", "-q", "--maxfail=30")
 """Without the strict options of pyproject.toml: a GPU machine may lack the plug-ins that they expect."""
 GRACE_S = 40.0
@@ -113,12 +114,18 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
-        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {}),
+        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {"GEMM_TRACKS_LINES": str(out / "lines.json")}),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
         "evidence": Step("evidence", (python, "-m", "compare.evidence"), 0.6, keep),
         "experiments": Step(
             "experiments", (python, "-m", "compare.experiments", "run"), 0.6, {**keep, "OUT": str(out)}
+        ),
+        "tune": Step(
+            "tune",
+            (python, "-m", "compare", "tune", "--out", str(out / "tables")),
+            0.8,
+            {"GEMM_TRACKS_CACHE": str(out / "cache")},
         ),
         "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep),
     }

@@ -98,7 +98,7 @@ def run_tune(
             )
         tuner = tuner_for(name, usable, baseline, site, built)
         journal = Journal(journal_path(gpu.slug, name), sources(tuner, built))
-        return tune_track(tuner, wanted[name], journal, head(tuner, built), deadline)
+        return tune_track(tuner, wanted[name], journal, head(tuner, built), share_of(deadline, name, wanted))
 
     tune_and_write(chosen, tune_here, gpu.slug, out, seconds, as_json=as_json)
 
@@ -144,6 +144,18 @@ def tune_and_write(
         print_json([as_record(outcome, path) for outcome, path in zip(outcomes, paths, strict=False)])
     elif paths:
         messages().print(f"the dispatchers use it with {VARIABLE}={os.path.relpath(paths[0].parent)}")
+
+
+def share_of(deadline: float | None, track: str, wanted: Mapping[str, Sequence[Target]]) -> float | None:
+    """When a track has to end so that those after it get their part of the time, by what they are estimated to take."""
+    from compare.tuner import estimate_s
+
+    if deadline is None:
+        return None
+    names = list(wanted)
+    costs = [sum(map(estimate_s, wanted[name])) for name in names[names.index(track) :]]
+    now = time.monotonic()
+    return now + (deadline - now) * costs[0] / sum(costs)
 
 
 def candidates(

@@ -12,6 +12,7 @@ import difflib
 from handwritten import tensor_catalog
 from handwritten.dispatch import DispatchKernel
 from handwritten.kernel import HandwrittenKernel, Rule
+from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.tensor_catalog import TensorKernel
 from handwritten.wide_tile import StreamKKernel, WideTileKernel
 from kernel.contract import Tile
@@ -24,6 +25,24 @@ TWO_STAGES = Tile(
 WIDE_TILE = Tile(
     BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=3
 )  # fmt: skip
+
+NARROW_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=3
+)  # fmt: skip
+DRIFT_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
+)  # fmt: skip
+SMALL_TILE = Tile(
+    BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=32, WARP_N=32, THREAD_M=4, THREAD_N=8, NUM_STAGES=4
+)  # fmt: skip
+FEW_ROWS_TILE = Tile(
+    BLOCK_M=16, BLOCK_N=256, BLOCK_K=16, WARP_M=16, WARP_N=128, THREAD_M=8, THREAD_N=8, NUM_STAGES=4
+)  # fmt: skip
+FEW_COLUMNS_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=16, BLOCK_K=16, WARP_M=64, WARP_N=16, THREAD_M=8, THREAD_N=4, NUM_STAGES=4
+)  # fmt: skip
+HINT = "cutlass"
+"""The word in an entry symbol that ptxas 13.0 looks for; see ``HandwrittenKernel.entry_name_hint``."""
 
 SCALAR_ONLY = (1,)
 """Widths of kernels that make no use of wider accesses; such kernels have one build and an empty variant."""
@@ -44,6 +63,16 @@ TRANSPOSABLE = Rule(
 WIDE_RULES = (
     FOUR_ROWS,
     Rule(lambda t: t.NUM_STAGES >= 2, "one tile is computed from while others arrive (NUM_STAGES >= 2)"),
+)
+STREAM_RULES = (
+    FOUR_ROWS,
+    Rule(
+        lambda t: t.NUM_STAGES >= 3, "a tile is stored to while one is computed from and one arrives (NUM_STAGES >= 3)"
+    ),
+)
+DRIFT_RULES = (
+    *STREAM_RULES,
+    Rule(lambda t: t.NUM_STAGES >= 4, "a tile may be read by who is behind while two arrive (NUM_STAGES >= 4)"),
 )
 STAGED_WRITE = Rule(
     lambda t: t.BLOCK_M * 4 // t.THREAD_M * (t.BLOCK_N + 4) <= t.NUM_STAGES * t.BLOCK_K * (t.BLOCK_M + 4 + t.BLOCK_N),
@@ -135,6 +164,95 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=WIDE_TILE,
         summary="v7 with the tiles of the last two waves cut along k, so that no SM idles",
         rules=(*WIDE_RULES, STAGED_WRITE),
+    ),
+    StreamTileKernel(
+        name="v9_two_blocks",
+        tile=NARROW_TILE,
+        summary="v7 with half the tile at two blocks an SM, and no guard in the main loop",
+        rules=STREAM_RULES,
+    ),
+    StreamTileKernel(
+        name="v9_two_blocks_hint",
+        stem="v9_two_blocks",
+        entry_name_hint=HINT,
+        tile=NARROW_TILE,
+        summary="v9 under a name that makes ptxas keep the order of the FFMAs",
+        rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v10_drift",
+        tile=DRIFT_TILE,
+        summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
+        rules=DRIFT_RULES,
+    ),
+    StreamKTileKernel(
+        name="v10_drift_hint",
+        stem="v10_drift",
+        entry_name_hint=HINT,
+        tile=DRIFT_TILE,
+        summary="v10 under a name that makes ptxas keep the order of the FFMAs",
+        rules=DRIFT_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_cluster_split",
+        tile=NARROW_TILE,
+        summary="v9's tile split along k over a cluster, summed through its shared memory",
+        rules=STREAM_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_cluster_split_hint",
+        stem="v11_cluster_split",
+        entry_name_hint=HINT,
+        tile=NARROW_TILE,
+        summary="v11 under a name that makes ptxas keep the order of the FFMAs",
+        rules=STREAM_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_small",
+        stem="v11_cluster_split",
+        tile=SMALL_TILE,
+        summary="v11 with a 64 x 64 tile, for C that few tiles cover",
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_small_hint",
+        stem="v11_cluster_split",
+        entry_name_hint=HINT,
+        tile=SMALL_TILE,
+        summary="v11_small under a name that makes ptxas keep the order of the FFMAs",
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_few_rows",
+        stem="v11_cluster_split",
+        tile=FEW_ROWS_TILE,
+        summary="v11 with a 16 x 256 tile, for m up to 16",
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
+    ClusterSplitKernel(
+        name="v11_few_columns",
+        stem="v11_cluster_split",
+        tile=FEW_COLUMNS_TILE,
+        summary="v11 with a 128 x 16 tile, for n up to 16",
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v12_spread",
+        tile=NARROW_TILE,
+        summary="v9 with stream-K, and its loads spread over a tile's steps without a branch",
+        rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v12_spread_hint",
+        stem="v12_spread",
+        entry_name_hint=HINT,
+        tile=NARROW_TILE,
+        summary="v12 under a name that makes ptxas keep the order of the FFMAs",
+        rules=STREAM_RULES,
     ),
     HandwrittenKernel(
         name="s1_smem_only",

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from handwritten.table import Entry, Table, alignment_class, nearest, tables
+from handwritten.table import Entry, Table, alignment_class, fingerprint, nearest, tables
 from kernel.contract import Argument, Kernel, Launch, Pointers, Problem, Unit, ceil_div
 
 NEIGHBOURS = 4
@@ -177,8 +177,15 @@ class DispatchKernel(Kernel):
     def why(self, problem: Problem) -> str:
         choice = self.choose(problem)
         assert choice is not None, "there is no reason for what is refused"
-        further = choice.kernel.why(problem)
-        return f"{choice.kernel.name}: {choice.reason}" + (f"; {further}" if further else "")
+        table, name = self.table(), choice.kernel.name
+        further = [choice.kernel.why(problem)]
+        if (
+            table is not None
+            and name in table.kernels
+            and table.kernels[name].fingerprint != fingerprint(choice.kernel)
+        ):
+            further.append("its source has changed since, so tune again")
+        return "; ".join([f"{name}: {choice.reason}", *filter(None, further)])
 
     def units(self) -> tuple[Unit, ...]:
         return tuple(dict.fromkeys(unit for kernel in self.pool() for unit in kernel.units()))

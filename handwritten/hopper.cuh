@@ -27,6 +27,11 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Arrives once this thread's cp.async so far have arrived: one of the arrivals that the barrier was given.
+__device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Arrives and announces bytes that the copy engine will bring.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
@@ -47,6 +52,20 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
             : "r"(barrier), "r"(parity)
             : "memory");
     } while (!done);
+}
+
+// The same with the loop inside the assembly: a loop that ptxas sees in the main loop of a SIMT kernel makes
+// it sort the FFMAs around it anew (13.0), and they then read a third more registers.
+__device__ __forceinline__ void barrier_wait_unseen(uint32_t barrier, uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "AGAIN_%=:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra AGAIN_%=;\n"
+        "}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
 }
 
 // A place in a ring of buffers: index, and the parity that its barriers have in this round.
@@ -142,6 +161,22 @@ __device__ __forceinline__ void copy_boxes_to_all(uint32_t to, const TensorMap* 
         : "memory");
 }
 
+// ---- launches that overlap: no-ops where the launch was not asked to ----
+
+// Lets the next launch's blocks start where there is room, which they do up to their own wait.
+__device__ __forceinline__ void let_next_start() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// Returns once the launch before has completed and what it wrote is visible.
+__device__ __forceinline__ void wait_for_launch_before() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ __forceinline__ void prefetch_map(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // ---- threads ----
 
 // Barrier of one warpgroup; id 0 belongs to __syncthreads.
@@ -160,7 +195,14 @@ __device__ __forceinline__ void take_registers() {
 }
 
 // Four 8 x 8 matrices of FP16; lane l names the row l % 8 of matrix l / 8.
+template <bool TRANSPOSED = false>
 __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    if constexpr (TRANSPOSED) {
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                     "r"(a), "r"(b), "r"(c), "r"(d)
+                     : "memory");
+        return;
+    }
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b),
                  "r"(c), "r"(d)
                  : "memory");
@@ -213,59 +255,60 @@ __device__ __forceinline__ void wgmma_wait() {
 #define WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WGMMA_D16(i) WGMMA_D4(i), WGMMA_D4(i + 4), WGMMA_D4(i + 8), WGMMA_D4(i + 12)
 #define WGMMA_D64(i) WGMMA_D16(i), WGMMA_D16(i + 16), WGMMA_D16(i + 32), WGMMA_D16(i + 48)
-#define WGMMA_TEXT(N, REGISTERS, A, B, FLAG, TRANSPOSED)                                    \
+#define WGMMA_TEXT(N, REGISTERS, A, B, FLAG, A_TRANSPOSED, B_TRANSPOSED)                    \
     "{\n.reg .pred p;\nsetp.ne.u32 p, %" #FLAG                                              \
     ", 0;\n"                                                                                \
     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" REGISTERS "}, %" #A ", %" #B \
     ", "                                                                                    \
-    "p, 1, 1, 0, %" #TRANSPOSED ";\n}"
+    "p, 1, 1, %" #A_TRANSPOSED ", %" #B_TRANSPOSED ";\n}"
 
-// d[64 x N] = A[64 x 16] @ B[16 x N] (+ d if accumulate), asynchronous. Thread t of the warpgroup holds in
-// d[4 j + 2 h + e] the element of row 16 * (t / 32) + 8 * h + t % 32 / 4 and column 8 * j + t % 4 * 2 + e.
-template <int N, int B_TRANSPOSED>
+// d[64 x N] = A[64 x 16] @ B[16 x N] (+ d if accumulate), asynchronous; TRANSPOSED says that an operand is
+// MN-major. Thread t of the warpgroup holds in d[4 j + 2 h + e] the element of row 16 * (t / 32) + 8 * h +
+// t % 32 / 4 and column 8 * j + t % 4 * 2 + e.
+template <int N, int B_TRANSPOSED, int A_TRANSPOSED = 0>
 struct Wgmma;
 
-template <int B_TRANSPOSED>
-struct Wgmma<64, B_TRANSPOSED> {
+template <int B_TRANSPOSED, int A_TRANSPOSED>
+struct Wgmma<64, B_TRANSPOSED, A_TRANSPOSED> {
     static __device__ __forceinline__ void run(float (&d)[32], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(64, WGMMA_REGISTERS_32, 32, 33, 34, 35)
+        asm volatile(WGMMA_TEXT(64, WGMMA_REGISTERS_32, 32, 33, 34, 35, 36)
                      : WGMMA_D16(0), WGMMA_D16(16)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED));
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
     }
 };
 
-template <int B_TRANSPOSED>
-struct Wgmma<128, B_TRANSPOSED> {
+template <int B_TRANSPOSED, int A_TRANSPOSED>
+struct Wgmma<128, B_TRANSPOSED, A_TRANSPOSED> {
     static __device__ __forceinline__ void run(float (&d)[64], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(128, WGMMA_REGISTERS_64, 64, 65, 66, 67)
+        asm volatile(WGMMA_TEXT(128, WGMMA_REGISTERS_64, 64, 65, 66, 67, 68)
                      : WGMMA_D64(0)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED));
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
     }
 };
 
-template <int B_TRANSPOSED>
-struct Wgmma<192, B_TRANSPOSED> {
+template <int B_TRANSPOSED, int A_TRANSPOSED>
+struct Wgmma<192, B_TRANSPOSED, A_TRANSPOSED> {
     static __device__ __forceinline__ void run(float (&d)[96], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(192, WGMMA_REGISTERS_96, 96, 97, 98, 99)
+        asm volatile(WGMMA_TEXT(192, WGMMA_REGISTERS_96, 96, 97, 98, 99, 100)
                      : WGMMA_D64(0), WGMMA_D16(64), WGMMA_D16(80)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED));
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
     }
 };
 
-template <int B_TRANSPOSED>
-struct Wgmma<224, B_TRANSPOSED> {
+template <int B_TRANSPOSED, int A_TRANSPOSED>
+struct Wgmma<224, B_TRANSPOSED, A_TRANSPOSED> {
     static __device__ __forceinline__ void run(float (&d)[112], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(224, WGMMA_REGISTERS_112, 112, 113, 114, 115)
+        asm volatile(WGMMA_TEXT(224, WGMMA_REGISTERS_112, 112, 113, 114, 115, 116)
                      : WGMMA_D64(0), WGMMA_D16(64), WGMMA_D16(80), WGMMA_D16(96)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED));
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
     }
 };
 
-template <int B_TRANSPOSED>
-struct Wgmma<256, B_TRANSPOSED> {
+template <int B_TRANSPOSED, int A_TRANSPOSED>
+struct Wgmma<256, B_TRANSPOSED, A_TRANSPOSED> {
     static __device__ __forceinline__ void run(float (&d)[128], uint64_t a, uint64_t b, uint32_t accumulate) {
-        asm volatile(WGMMA_TEXT(256, WGMMA_REGISTERS_128, 128, 129, 130, 131)
+        asm volatile(WGMMA_TEXT(256, WGMMA_REGISTERS_128, 128, 129, 130, 131, 132)
                      : WGMMA_D64(0), WGMMA_D64(64)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED));
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED));
     }
 };

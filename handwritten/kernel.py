@@ -54,6 +54,14 @@ class HandwrittenKernel(Kernel):
     """Operands that a build wider than 1 reaches with wide accesses, and whose alignment it therefore needs."""
     rules: tuple[Rule, ...] = ()
     """What the tile must satisfy beyond what every kernel with the same levels needs."""
+    stem: str = ""
+    """Stem of the .cu file where another entry has the same source; empty for the kernel's own name."""
+    entry_name_hint: str = ""
+    """What the entry symbol carries beyond the kernel's name because ptxas looks for it; empty for nothing.
+
+    ptxas 13.0 keeps FFMAs in their written order if the symbol contains ``cutlass``. Undocumented, so such a build is
+    an entry of its own beside the plain one, and a test tells whether the toolkit at hand still does so.
+    """
 
     def __post_init__(self) -> None:
         for text in self._violations():
@@ -63,7 +71,12 @@ class HandwrittenKernel(Kernel):
     @property
     def source(self) -> Path:
         """The kernel's .cu file."""
-        return FOLDER / f"{self.name}.cu"
+        return FOLDER / f"{self.stem or self.name}.cu"
+
+    @property
+    def entry(self) -> str:
+        """The entry symbol: the kernel's name, and the hint where it has one."""
+        return f"{self.name}_{self.entry_name_hint}" if self.entry_name_hint else self.name
 
     @property
     def threads(self) -> int:
@@ -117,7 +130,7 @@ class HandwrittenKernel(Kernel):
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         launch = Launch(
             unit=self._unit(self._width(problem)),
-            entry=self.name,
+            entry=self.entry,
             grid=(self._blocks(problem), 1, 1),
             block=(self.threads, 1, 1),
             dynamic_smem=self.dynamic_smem,

@@ -5,6 +5,7 @@ One catalog entry is one row; the output type, the layout of B and the width of 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 from collections.abc import Iterator
@@ -99,11 +100,13 @@ def _extents(problem: Problem) -> tuple[Argument, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class MmaSyncKernel(TensorKernel):
-    """One block per tile; its threads copy, so that any pitch and base will do."""
+    """Threads copy, so that any pitch and base will do."""
 
     instruction: str = "mma_sync"
     vectors: tuple[int, ...] = (8, 2, 1)
     """Elements in one access to A and B, widest first: 16 or 4 bytes by cp.async, 2 bytes through a register."""
+    persistent: bool = False
+    """True where one block an SM walks over tiles; C then leaves through shared memory of its own."""
 
     @property
     def threads(self) -> int:
@@ -132,14 +135,16 @@ class MmaSyncKernel(TensorKernel):
         )
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        tile = self.tile
+        tile, tiles = self.tile, self.tiles(problem)
         stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
+        # Of each warp 16 rows of FP16, or 8 of FP32, and a barrier.
+        leaving = self.threads * tile.WARP_N + 8 if self.persistent else 0
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out, self.vector(problem)),
             entry=self.entry,
-            grid=(self.tiles(problem), 1, 1),
+            grid=(min(tiles, SM_COUNT) if self.persistent else tiles, 1, 1),
             block=(self.threads, 1, 1),
-            dynamic_smem=tile.NUM_STAGES * stage,
+            dynamic_smem=tile.NUM_STAGES * stage + leaving,
         )
         return (launch,)
 
@@ -166,6 +171,14 @@ H0 = MmaSyncKernel(
     summary="mma.sync on fragments from swizzled shared memory, three cp.async stages",
 )
 
+H0_PERSISTENT = MmaSyncKernel(
+    name="h0_persistent",
+    tile=H0.tile,
+    persistent=True,
+    swizzle=H0.swizzle,
+    summary="h0 in persistent blocks that load the next tile while they store one; warps meet at an mbarrier",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WgmmaKernel(TensorKernel):
@@ -178,6 +191,8 @@ class WgmmaKernel(TensorKernel):
     """m64 parts that one warpgroup multiplies."""
     b_box: int = 0
     """Columns (column-major B) or rows of k (row-major B) in one box of B; 0 where a box fills a block's share."""
+    overlaps: bool = False
+    """True where blocks may start before the launch ahead of theirs has ended."""
     any_width: bool = True
     """True where rows of C may end within 16 bytes, of which the copy engine only writes all."""
     has_producer: bool = True
@@ -189,6 +204,11 @@ class WgmmaKernel(TensorKernel):
     def consumers(self) -> int:
         """Warpgroups that multiply."""
         return self.tile.BLOCK_M // (self.tile.MMA_M * self.halves)
+
+    @property
+    def cluster(self) -> int:
+        """Thread blocks that share operands."""
+        return max(self.tile.CLUSTER_M, 1) * max(self.tile.CLUSTER_N, 1)
 
     @property
     def b_columns(self) -> int:
@@ -255,10 +275,15 @@ class WgmmaKernel(TensorKernel):
         return tuple(dict.fromkeys([*own, *(unit for kernel in self.fallbacks for unit in kernel.units())]))
 
     @property
+    def stage_rows(self) -> int:
+        """Rows of A and columns of B that a stage holds."""
+        return self.tile.BLOCK_M + self.tile.MMA_N
+
+    @property
     def dynamic_smem(self) -> int:
         """Bytes: stages and store buffers, the way to the first multiple of 1,024, and two barriers a stage."""
         tile = self.tile
-        stage = (tile.BLOCK_M + tile.MMA_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
+        stage = self.stage_rows * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
         return 1024 + tile.NUM_STAGES * stage + self.consumers * self.store_bytes + 2 * 8 * tile.NUM_STAGES
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
@@ -268,20 +293,21 @@ class WgmmaKernel(TensorKernel):
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out),
             entry=self.entry,
-            grid=(min(self.tiles(problem), SM_COUNT), 1, 1),
+            grid=(min(self.tiles(problem), SM_COUNT // self.cluster * self.cluster), 1, 1),
             block=((self.consumers + self.has_producer) * 128, 1, 1),
             dynamic_smem=self.dynamic_smem,
-            cluster=(max(self.tile.CLUSTER_M, 1), 1, 1),
+            cluster=(self.cluster, 1, 1),
+            overlaps=self.overlaps,
         )
         return (launch,)
 
     def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
         """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
         m, n, k, tile = problem.m, problem.n, problem.k, self.tile
-        share = max(tile.CLUSTER_M, 1)  # each block of a cluster loads one share of B
+        share, a_share = max(tile.CLUSTER_M, 1), max(tile.CLUSTER_N, 1)  # blocks that bring a part of B, of A
         span, columns = SWIZZLE_SPAN // ITEMSIZE[self.dtype_in], self.b_columns
         store_box = (self.store_columns(problem.dtype_out), tile.MMA_M)
-        yield _tensor_map(pointers.a, self.dtype_in, (k, m), (problem.lda,), (span, tile.BLOCK_M))
+        yield _tensor_map(pointers.a, self.dtype_in, (k, m), (problem.lda,), (span, tile.BLOCK_M // a_share))
         if problem.layout[1] == "c":
             rows = self.b_box or tile.BLOCK_N // share
             yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, rows))
@@ -289,7 +315,8 @@ class WgmmaKernel(TensorKernel):
             box = (columns, tile.BLOCK_K // share, tile.BLOCK_N // columns)
             yield _tensor_map(pointers.b, self.dtype_in, (columns, k, n // columns), (problem.ldb, columns), box)
         else:
-            rows = self.b_box or tile.BLOCK_K
+            by_rows = tile.BLOCK_N // columns % share != 0  # too few spans of columns to share those
+            rows = self.b_box or tile.BLOCK_K // (share if by_rows else 1)
             yield _tensor_map(pointers.b, self.dtype_in, (n, k), (problem.ldb,), (columns, rows))
         yield _tensor_map(pointers.c, problem.dtype_out, (n, m), (problem.ldc,), store_box)
 
@@ -398,4 +425,110 @@ H4 = WgmmaKernel(
     summary="256 x 512 a block in passes of 192, 192 and 128 columns, which fill the SMs at 4096",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4)
+
+def _tile_of_h5(block_m: int, block_n: int, stages: int, boxes: int, cluster_m: int = 1) -> WgmmaKernel:
+    """h5 with another tile. ``boxes``: store buffers of 64 rows by 128 bytes that each warpgroup has."""
+    cluster = f"_{cluster_m}x1" if cluster_m > 1 else ""
+    return WgmmaKernel(
+        name=f"h5_{block_m}x{block_n}{cluster}",
+        shares="h5_overlapped_launch",
+        in_default_set=(block_m, block_n) == (64, 128),
+        tile=Tile(
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+            BLOCK_K=64,
+            MMA_M=64,
+            MMA_N=block_n,
+            MMA_K=16,
+            NUM_STAGES=stages,
+            CLUSTER_M=cluster_m,
+            CLUSTER_N=1,
+        ),
+        overlaps=True,
+        store_bytes=boxes * 64 * SWIZZLE_SPAN,
+        swizzle="128 bytes",
+        summary=f"h5 with tiles of {block_m} x {block_n}" + (" in clusters that share B" if cluster else ""),
+    )
+
+
+H5 = dataclasses.replace(
+    _tile_of_h5(128, 256, 3, 4),
+    name="h5_overlapped_launch",
+    shares="",
+    in_default_set=True,
+    summary="blocks set up while the launch before still runs; four store buffers",
+)
+H5_TILES = (
+    _tile_of_h5(128, 256, 4, 2, 2),
+    _tile_of_h5(128, 192, 4, 3),
+    _tile_of_h5(128, 128, 6, 2),
+    _tile_of_h5(64, 256, 4, 4),
+    _tile_of_h5(64, 128, 7, 2),
+    _tile_of_h5(64, 64, 8, 2),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnedKernel(WgmmaKernel):
+    """C^T = B^T A^T: columns of C on wgmma's M side, rows on its N side; a cluster shares A along n."""
+
+    halves: int = 2
+    any_width: bool = False
+    has_producer: bool = False
+    overlaps: bool = True
+    store_rows: int = 32
+    """Rows of C in one store box, which is a swizzle span wide."""
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return self.tile.BLOCK_N // (self.tile.MMA_M * self.halves)
+
+    @property
+    def stage_rows(self) -> int:
+        """Rows of A and columns of B that a stage holds."""
+        return self.tile.BLOCK_M + self.tile.BLOCK_N
+
+    @property
+    def b_is_three_dimensional(self) -> bool:
+        """Never: 64 columns divide the tile."""
+        return False
+
+    def unit(self, layout: str, dtype_out: str) -> Unit:
+        buffers = self.store_bytes // (self.store_rows * SWIZZLE_SPAN)
+        columns = SWIZZLE_SPAN // ITEMSIZE[dtype_out]
+        extra = (f"-DSTORE_COLS={columns}", f"-DSTORE_ROWS={self.store_rows}", f"-DSTORE_BUFFERS={buffers}")
+        return self.build("", layout, dtype_out, *extra)
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
+        m, n, k, tile = problem.m, problem.n, problem.k, self.tile
+        span = SWIZZLE_SPAN // ITEMSIZE[self.dtype_in]
+        yield _tensor_map(pointers.a, self.dtype_in, (k, m), (problem.lda,), (span, tile.BLOCK_M // tile.CLUSTER_N))
+        if problem.layout[1] == "c":
+            yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, tile.BLOCK_N))
+        else:
+            yield _tensor_map(pointers.b, self.dtype_in, (n, k), (problem.ldb,), (span, tile.BLOCK_K))
+        box = (SWIZZLE_SPAN // ITEMSIZE[problem.dtype_out], self.store_rows)
+        yield _tensor_map(pointers.c, problem.dtype_out, (n, m), (problem.ldc,), box)
+
+
+H6 = TurnedKernel(
+    name="h6_turned_tile",
+    tile=Tile(
+        BLOCK_M=224,
+        BLOCK_N=256,
+        BLOCK_K=64,
+        MMA_M=64,
+        MMA_N=224,
+        MMA_K=16,
+        NUM_STAGES=3,
+        CLUSTER_N=2,
+    ),
+    fallbacks=(H5, H0),
+    group_m=8,
+    swizzle="128 bytes",
+    summary="C^T = B^T A^T in tiles of 224 x 256, so that either layout of B comes in whole lines",
+)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H0_PERSISTENT, H1, H2, H3, H4, H5, *H5_TILES, H6)

@@ -36,6 +36,7 @@ BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
 ABANDONED_S = 24 * 3600.0
 """Age in seconds at which an unfinished build counts as killed."""
 RECORD = "artifact.json"
+FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "build.log")
 MANIFEST = "manifest.json"
 COMPILERS = {"cuda": "nvcc", "ptx": "ptxas"}
 """The tool that a unit's text is handed to."""

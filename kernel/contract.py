@@ -276,6 +276,9 @@ class Launch:
     """Dynamic shared memory, bytes."""
     cluster: tuple[int, int, int] = (1, 1, 1)
     """Thread blocks per cluster, given at launch; (1, 1, 1) launches without the attribute."""
+    overlaps: bool = False
+    """True where blocks may start before the launch ahead of it on the stream has ended (programmatic dependent
+    launch): the kernel itself waits before it touches memory that the other may write or read."""
     workspace: int = 0
     """Bytes of scratch memory that this launch is handed; launches of one problem share the memory."""
     workspace_zeroed: int = 0

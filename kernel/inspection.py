@@ -90,6 +90,8 @@ class MainLoop:
     """The same for passes through shared memory (loads, stores and copies), None where they are not all known."""
     reads_per_ffma: float
     """Register reads per FFMA, operand reuse taken off; 0 for other instructions."""
+    operand_reads: sass.OperandReads
+    """The FFMAs' reads with reuse kept by source slot and register bank, and the cycles they take by that model."""
     accumulators: int
     """Accumulator chains found in the inner loop, per thread; 0 where the math is not FFMA."""
     fma_found: float | None
@@ -339,6 +341,7 @@ def _main_loop(
         bound_issue=_bound_issue(weights, chosen, run, ran, arch),
         bound_shared=None,
         reads_per_ffma=sass.register_reads_per_ffma(body),
+        operand_reads=sass.operand_reads(body),
         accumulators=chains,
         fma_found=found,
         fma_expected=expected,
@@ -740,6 +743,11 @@ def summary(found: Inspection) -> dict[str, str]:
             lines["bound by shared memory"] = f"{100 * loop.bound_shared:.0f} % of peak"
         if loop.reads_per_ffma:
             lines["register reads per FFMA"] = f"{loop.reads_per_ffma:.2f}"
+            ports = loop.operand_reads
+            lines["the same, reuse kept by slot and bank"] = (
+                f"{ports.reads_per_ffma:.2f}; {ports.cycles_per_ffma:.3f} cycles an FFMA, "
+                f"{ports.clashes} of {ports.ffmas} clash in a bank, {ports.reused} operands marked for reuse"
+            )
         if loop.fma_expected:
             counted = "not counted, needed" if loop.fma_found is None else f"{loop.fma_found:g} of"
             lines["multiply-adds per thread and k tile"] = f"{counted} {loop.fma_expected:g}"

@@ -172,19 +172,27 @@ class _Ready:
         self.function = int(function.kernel.ptr)
         self._buffers = [ctypes.create_string_buffer(parameter(value), len(value.data)) for value in values]
         self._array = (ctypes.c_void_p * max(len(self._buffers), 1))(*(ctypes.addressof(b) for b in self._buffers))
-        self._config = self._cluster_config() if launch.cluster != (1, 1, 1) else None
+        self._config = self._attributes_config() if launch.cluster != (1, 1, 1) or launch.overlaps else None
 
-    def _cluster_config(self) -> Any:
+    def _attributes_config(self) -> Any:
         driver = _driver()
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = self.launch.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = self.launch.block
         config.sharedMemBytes = self.launch.dynamic_smem
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = self.launch.cluster
-        config.attrs = [attribute]
-        config.numAttrs = 1
+        kinds, attributes = driver.CUlaunchAttributeID, []
+        if self.launch.cluster != (1, 1, 1):
+            shape = driver.CUlaunchAttribute()
+            shape.id = kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = self.launch.cluster
+            attributes.append(shape)
+        if self.launch.overlaps:
+            overlap = driver.CUlaunchAttribute()
+            overlap.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            overlap.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(overlap)
+        config.attrs = attributes
+        config.numAttrs = len(attributes)
         return config
 
     def enqueue(self, stream: int) -> None:

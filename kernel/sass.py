@@ -392,3 +392,70 @@ def register_reads_per_ffma(instructions: Sequence[Instruction]) -> float:
                     reads += 1
         kept = {slot: register(operand) for slot, operand in enumerate(sources) if ".reuse" in operand}
     return reads / count if count else 0.0
+
+
+@dataclass(frozen=True)
+class OperandReads:
+    """What the FFMAs of a listing ask of the register file; a model, checked against times on an H200.
+
+    Registers lie in two banks, even and odd numbers, each with one read a cycle. ``.reuse`` keeps an operand for later
+    instructions of the warp, one register for each source slot and bank.
+    """
+
+    ffmas: int
+    reads: int
+    """Source registers that no reuse cache held."""
+    cycles: int
+    """The fuller bank's reads, at least one cycle, summed over the FFMAs."""
+    clashes: int
+    """FFMAs that take more than one cycle so."""
+    reused: int
+    """Source operands that carry ``.reuse``."""
+    in_squares: int
+    """FFMAs that share a factor with the one before and another with the one before that: a walk in 2 x 2 squares."""
+
+    @property
+    def reads_per_ffma(self) -> float:
+        return self.reads / self.ffmas if self.ffmas else 0.0
+
+    @property
+    def cycles_per_ffma(self) -> float:
+        return self.cycles / self.ffmas if self.ffmas else 0.0
+
+
+def operand_reads(instructions: Sequence[Instruction]) -> OperandReads:
+    """Reads of the register file by the FFMAs among ``instructions``, in their order."""
+    kept: dict[tuple[int, int], int] = {}
+    ffmas = reads = cycles = clashes = reused = in_squares = 0
+    before: list[tuple[str, str]] = []
+    for instruction in instructions:
+        if instruction.kind != "FFMA":
+            continue
+        ffmas += 1
+        banks = [0, 0]
+        fetched: set[int] = set()
+        for slot, operand in enumerate(instruction.operands[1:4]):
+            match = re.fullmatch(r"R(\d+)", register(operand))
+            if match is None:
+                continue
+            number = int(match[1])
+            place = (slot, number % 2)
+            if kept.get(place) != number:
+                if number not in fetched:
+                    fetched.add(number)
+                    banks[number % 2] += 1
+                kept.pop(place, None)
+            if ".reuse" in operand:
+                kept[place] = number
+                reused += 1
+        reads += sum(banks)
+        cycles += max(1, *banks)
+        clashes += max(banks) > 1
+        factors = (register(instruction.operands[1]), register(instruction.operands[2]))
+        if len(before) == 2:
+            last, earlier = before[1], before[0]
+            shared = {slot for slot in (0, 1) if factors[slot] == last[slot]}
+            shared_before = {slot for slot in (0, 1) if last[slot] == earlier[slot]}
+            in_squares += len(shared) == 1 and len(shared_before) == 1 and shared != shared_before
+        before = [*before[-1:], factors]
+    return OperandReads(ffmas=ffmas, reads=reads, cycles=cycles, clashes=clashes, reused=reused, in_squares=in_squares)

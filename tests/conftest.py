@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+
+from tests.lines_run import Recorder
 
 
 @functools.cache
@@ -55,6 +60,15 @@ def pytest_collection_modifyitems(items):
             if item.get_closest_marker(mark) and (reason := _absent(mark)):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}: {reason}"))
                 break
+
+
+LINES = os.environ.get("GEMM_TRACKS_LINES", "")
+RECORDER = Recorder() if LINES and sys.version_info >= (3, 12) else None
+
+
+def pytest_sessionfinish():
+    if RECORDER is not None:
+        RECORDER.write(Path(LINES))
 
 
 @pytest.hookimpl(trylast=True)

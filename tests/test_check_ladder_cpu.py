@@ -1,16 +1,22 @@
 """The ladder on the PTX machine: every kernel, small shapes of every kind, and random ones."""
 
+import dataclasses
+
 import pytest
 
 from compare.check import CpuExecutor, check_shape, executor, fuzz
-from compare.contenders import every_contender
+from compare.contenders import KernelContender, every_contender
 from compare.shapes import parse
+from handwritten.catalog import get
+from handwritten.stream_tile import ClusterSplitKernel
 from kernel.errors import MissingToolError, NoDeviceError
 from kernel.launch import has_device
 
 pytestmark = pytest.mark.nvcc
 
 LADDER = [c for c in every_contender() if c.family == "handwritten" and c.track == "fp32_simt"]
+ON_A_GPU_ONLY = [c.name for c in LADDER if c.name.startswith(("v10_", "v11_"))]
+"""Kernels with mbarriers or clusters, which the machine does not have."""
 PIPELINE_SHAPES = (
     "128x128x8,128x128x16,128x128x40,100x100x17,130x130x64@alpha=0.5@beta=3.0,129x67x35@align_a=4@align_b=4@align_c=4"
 )
@@ -24,6 +30,30 @@ STREAM_K_SHAPES = (
 @pytest.mark.parametrize("contender", LADDER, ids=lambda c: c.name)
 def test_ladder_kernel_is_right_on_small_shapes(contender):
     for shape in parse(f"small,{PIPELINE_SHAPES}"):
+        verdict = check_shape(contender, shape, CpuExecutor())
+        if contender.name in ON_A_GPU_ONLY and verdict.ok is None:
+            assert "the PTX machine lacks" in str(verdict)
+            continue
+        assert verdict.ok, verdict
+
+
+TILES = [kernel for kernel in map(get, (c.name for c in LADDER)) if isinstance(kernel, ClusterSplitKernel)]
+
+
+@pytest.mark.parametrize("kernel", TILES, ids=lambda kernel: kernel.name)
+def test_split_kernels_without_a_cluster_are_right_on_every_kind_of_ragged_k(kernel):
+    contender = KernelContender.of(dataclasses.replace(kernel, slices=1))
+    shapes = "33x35x37,20x24x36,65x68x40,130x132x52,17x300x44,300x17x61,16x16x64,5x3x97@alpha=0.5@beta=3.0"
+    for shape in parse(f"{shapes},40x52x44@input=integers,36x20x28@pad_a=4@pad_b=4@pad_c=4"):
+        verdict = check_shape(contender, shape, CpuExecutor())
+        assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", ["v12_spread", "v12_spread_hint"])
+@pytest.mark.parametrize("columns", [128, pytest.param(256, marks=pytest.mark.slow)])
+def test_stream_k_tiles_add_the_shares_of_one_tile(name, columns):
+    contender = KernelContender.of(get(name).with_tile(BLOCK_N=columns))
+    for shape in parse(f"{STREAM_K_SHAPES},260x260x132,5x3x433,132x132x20"):
         verdict = check_shape(contender, shape, CpuExecutor())
         assert verdict.ok, verdict
 

@@ -1,6 +1,5 @@
 """CuTe DSL kernels built without a GPU: what the DSL, the assembler and the machine code say about them."""
 
-import itertools
 import json
 import os
 import re
@@ -133,28 +132,14 @@ def test_the_split_tiler_is_in_the_lane_map():
     assert lane_map.groups(0, 1) == ((0, 4), (16, 4), (32, 4), (48, 4))
 
 
-def _reads_per_ffma(kernel):
-    return inspect_kernel(kernel, problem_for(kernel)).loop.reads_per_ffma
-
-
-def test_the_word_in_the_entrys_name_still_keeps_the_written_order_of_ffmas():
-    """Undocumented by ptxas, so it may vanish: then cute_sgemm_plain is the same kernel and this test says so."""
-    orders = []
-    for kernel in (SGEMM, get("cute_sgemm_plain")):
-        _, launch, built = of(kernel, "rr")
-        loop = sass.parse(listing(built.cubin, launch.entry))
-        ffma = [one for one in loop.within(loop.inner_loop) if one.kind == "FFMA"]
-        # In quads two neighbours differ in one factor; count neighbours that share at least one.
-        pairs = itertools.pairwise(ffma)
-        shared = sum(
-            any(sass.register(a) == sass.register(b) for a in x.operands[1:3] for b in y.operands[1:3])
-            for x, y in pairs
-        )
-        orders.append((shared / len(ffma), _reads_per_ffma(kernel)))
-    texts = [of(kernel, "rr")[2].ptx.read_text() for kernel in (SGEMM, get("cute_sgemm_plain"))]
+def test_the_word_in_the_entrys_name_still_changes_the_order_of_ffmas():
+    """Undocumented by ptxas, so it may vanish: then cute_sgemm_plain is the same kernel, and this test says so."""
+    pair = (SGEMM, get("cute_sgemm_plain"))
+    texts = [of(kernel, "rr")[2].ptx.read_text() for kernel in pair]
     bodies = [re.sub(r"cute_sgemm\w*", "entry", text) for text in texts]
     assert bodies[0] == bodies[1], "the two builds must differ in the entry's name alone"
-    assert orders[0] != orders[1], "ptxas orders both alike: the effect is gone"
+    reads = [inspect_kernel(kernel).loop.reads_per_ffma for kernel in pair]
+    assert reads[0] != pytest.approx(reads[1], abs=0.01), "ptxas orders both alike: the effect is gone"
 
 
 def test_builds_that_transpose_both_operands_need_their_copies_elsewhere():

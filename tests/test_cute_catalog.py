@@ -106,7 +106,7 @@ def test_a_program_that_the_dsl_refuses_is_a_build_error(monkeypatch, tmp_path, 
     monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path))
     distributions(nvidia_cutlass_dsl="4.8.1")
     monkeypatch.setattr(emit.sys, "executable", "/bin/false")
-    with pytest.raises(BuildError, match=r"nvidia-cutlass-dsl 4\.8\.1 refused cute_sgemm_rr_vec4"):
+    with pytest.raises(BuildError, match="refused cute_sgemm_rr_vec4"):
         emit.emit(SGEMM.program("rr", 4))
 
 

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from compare.building import main_launch, runner_columns
 from compare.contenders import KernelContender, contenders
-from handwritten.catalog import DISPATCHERS, get
+from compare.dispatch_tables import remarks, used
+from compare.runs import identity
+from handwritten.catalog import DISPATCHERS, KERNELS, get
 from handwritten.dispatch import distance, predictions, slot_work
-from handwritten.table import Entry, Table, Tuned, write
+from handwritten.table import Entry, Table, Tuned, fingerprint, write
 from kernel.contract import Pointers, Problem
 from kernel.errors import RejectedError, TableError
 from kernel.plan import arguments, plan
@@ -87,9 +89,10 @@ def test_shapes_up_to_31_bits_are_total(dispatcher):
 
 def table(entries, track="fp32_simt", sm_count=132, gpu="NVIDIA H200", resident=1):
     names = {name for entry in entries for name in entry.times_us}
+    marks = {kernel.name: fingerprint(kernel) for kernel in KERNELS if kernel.name in names}
     return Table(
         track=track, gpu=gpu, sm_count=sm_count, toolkit="", date="2026-01-02", revision="r", method="",
-        kernels={name: Tuned("", resident) for name in sorted(names)}, entries=tuple(entries),
+        kernels={name: Tuned(marks.get(name, ""), resident) for name in sorted(names)}, entries=tuple(entries),
     )  # fmt: skip
 
 
@@ -237,3 +240,39 @@ def test_inspect_shows_the_chosen_kernel():
     assert found.entry == chosen.name
     assert found.tile == dict(chosen.tile.items())
     assert any(chosen.name in note and "NVIDIA H200" in note for note in found.notes)
+
+
+def test_a_run_keeps_the_hash_and_origin_of_the_tables(tuned, tmp_path):
+    import hashlib
+
+    tuned(entry(4096, 4096, 4096, {"v7_wide_tile": 1.0, "v4_pad": 2.0}))
+    chosen = contenders(["simt_dispatch", "v7_wide_tile", "cublas_sgemm"])
+    (record,) = used(chosen)
+    data = (tmp_path / record["file"]).read_bytes()
+    assert record["sha256"] == hashlib.sha256(data).hexdigest()
+    assert (record["dispatcher"], record["gpu"], record["entries"], record["stale"]) == (
+        "simt_dispatch", "NVIDIA H200", 1, {},
+    )  # fmt: skip
+    assert remarks(chosen) == []
+    # A run that goes on with another table would mix two of them.
+    run = {"revision": "r", "gpu": {"name": "g", "sm_count": 1}, "request": "x"}
+    other = {**record, "sha256": "0" * 64}
+    assert identity({**run, "dispatch_tables": [record]}) != identity({**run, "dispatch_tables": [other]})
+    assert identity(run) == identity({**run, "dispatch_tables": []})
+
+
+def test_stale_kernels_other_devices_and_missing_tables_are_said(tuned, tmp_path):
+    found = tuned(entry(4096, 4096, 4096, {"v7_wide_tile": 1.0, "v99_gone": 2.0}))
+    kernels = {"v7_wide_tile": Tuned("0" * 16), "v99_gone": Tuned("0" * 16)}
+    path = tmp_path / "nvidia-h200.fp32_simt.json"
+    write(dataclasses.replace(found, kernels=kernels), path)
+    (contender,) = contenders(["simt_dispatch"])
+    lines = remarks([contender.on("NVIDIA H100 PCIe", 114)])
+    assert len(lines) == 3
+    assert "tuned on NVIDIA H200 (132 SMs), this is NVIDIA H100 PCIe (114)" in lines[0]
+    assert "v7_wide_tile changed since" in lines[1]
+    assert "v99_gone removed since" in lines[2]
+    assert "tune again" in SIMT.why(Problem(m=4096, n=4096, k=4096))
+    path.unlink()
+    assert "no table" in remarks([contender])[0]
+    assert used([contender]) == [{"dispatcher": "simt_dispatch", "file": None, "sha256": None}]

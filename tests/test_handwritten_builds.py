@@ -8,11 +8,13 @@ from collections import Counter
 import pytest
 
 from handwritten.catalog import LADDER, get
+from handwritten.stream_tile import StreamTileKernel
 from kernel.build import artifact, build_all
 from kernel.contract import Problem
 from kernel.disassemble import sass
 from kernel.errors import BuildError
 from kernel.gate import objections
+from kernel.sass import operand_reads, parse
 
 pytestmark = pytest.mark.nvcc
 
@@ -31,7 +33,9 @@ def built():
 def opcodes(name, width):
     """How often each opcode with its modifiers occurs; instructions that are never executed (@!PT) left out."""
     unit = next(unit for unit in get(name).units() if f"-DVECTOR={width}" in unit.flags)
-    instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+((?:@!?\w+ )?)([A-Z][\w.]*)", sass(artifact(unit).cubin, name))
+    instructions = re.findall(
+        r"/\*[0-9a-f]{4,}\*/\s+((?:@!?\w+ )?)([A-Z][\w.]*)", sass(artifact(unit).cubin, get(name).entry)
+    )
     return Counter(opcode for predicate, opcode in instructions if predicate.strip() != "@!PT")
 
 
@@ -39,11 +43,14 @@ def opcodes(name, width):
 def test_symbol_bound_registers_and_spills(kernel):
     for unit in kernel.units():
         built = artifact(unit)
-        assert list(built.resources) == [kernel.name]
-        resources = built.resources[kernel.name]
+        assert list(built.resources) == [kernel.entry]
+        resources = built.resources[kernel.entry]
         assert resources.spill_bytes == 0
         assert resources.stack_bytes == 0
         assert resources.max_threads == kernel.threads
+        if isinstance(kernel, StreamTileKernel):
+            assert kernel.blocks_per_sm * kernel.threads * resources.registers <= REGISTERS_PER_SM
+            continue
         blocks = 2 if kernel.tile.THREAD_M * kernel.tile.THREAD_N <= 64 else 1
         assert blocks * kernel.threads * resources.registers <= REGISTERS_PER_SM
         assert resources.registers <= 128 or blocks == 1
@@ -130,3 +137,38 @@ def test_static_assert_names_a_broken_relation():
     with pytest.raises(BuildError) as caught:
         artifact(dataclasses.replace(unit, name="v2_block_tile.broken", flags=flags))
     assert "32 lanes' thread tiles fill the warp tile" in caught.value.log
+
+
+@functools.cache
+def main_loop(name):
+    """The main loop of a kernel's vec4 build, and what its FFMAs read."""
+    kernel = get(name)
+    listing = parse(sass(artifact(kernel.units()[0]).cubin, kernel.entry))
+    inside = listing.within(listing.inner_loop)
+    return inside, operand_reads(inside)
+
+
+HINTED = [kernel.name for kernel in LADDER if kernel.entry_name_hint]
+
+
+@pytest.mark.parametrize("name", HINTED)
+def test_the_hint_in_the_entry_s_name_still_keeps_the_order_on_this_toolkit(name):
+    """Fails where a toolkit no longer looks at the name: the hinted rows are then nothing but the plain ones."""
+    _, hinted = main_loop(name)
+    _, plain = main_loop(name.removesuffix("_hint"))
+    tile = get(name).tile
+    assert hinted.ffmas == plain.ffmas == tile.BLOCK_K * tile.THREAD_M * tile.THREAD_N
+    assert hinted.in_squares > 0.5 * hinted.ffmas
+    assert hinted.reads_per_ffma < 1.6 < 1.8 < plain.reads_per_ffma
+    assert hinted.cycles_per_ffma < 1.04 < plain.cycles_per_ffma
+
+
+@pytest.mark.parametrize("name", ["v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread"])
+@pytest.mark.parametrize("hint", ["", "_hint"])
+def test_the_main_loop_has_six_loads_a_step_and_little_else(name, hint):
+    inside, reads = main_loop(name + hint)
+    names = Counter(instruction.name for instruction in inside if instruction.predicate != "!PT")
+    assert names["LDS.128"] == 16 * 6
+    assert sum(count for opcode, count in names.items() if opcode.startswith(("LDL", "STL"))) == 0
+    assert len(inside) < 1.10 * reads.ffmas
+    assert len(inside) * 16 < 36 * 1024  # bytes of code

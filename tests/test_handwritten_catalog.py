@@ -9,6 +9,7 @@ import pytest
 
 from handwritten.catalog import KERNELS, LADDER, get
 from handwritten.kernel import FOLDER
+from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
 from kernel.contract import MAX_GRID_X, Pointers, Problem
 from kernel.errors import CatalogError, RejectedError
@@ -18,12 +19,17 @@ NAMES = [kernel.name for kernel in LADDER]
 EXTENTS = (1, 127, 128, 129, 4092, 2**31 - 1)
 BLOCK_TILED = [kernel for kernel in LADDER if kernel.tile.WARP_M]
 STREAM_K = [kernel for kernel in LADDER if isinstance(kernel, StreamKKernel)]
+STREAM_TILE = [kernel for kernel in LADDER if isinstance(kernel, StreamTileKernel)]
+STREAM_K_TILE = [kernel for kernel in LADDER if isinstance(kernel, StreamKTileKernel)]
+SPLIT = [kernel for kernel in LADDER if isinstance(kernel, ClusterSplitKernel)]
 every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 
 
 def test_every_source_is_in_the_catalog_and_every_entry_has_a_source():
     names = [kernel.name for kernel in KERNELS]
-    assert {path.stem for path in FOLDER.glob("*.cu")} == set(names)
+    sources = {getattr(kernel, "stem", "") or getattr(kernel, "entry", "") or kernel.name for kernel in KERNELS}
+    assert {path.stem for path in FOLDER.glob("*.cu")} == sources
+    assert sources <= set(names)
     assert len(set(names)) == len(names)
 
 
@@ -33,7 +39,26 @@ def test_file_stem_is_entry_symbol(kernel):
     renamed = re.search(rf'#define (\w+) {kernel.name}\n#include "\1\.cu"', text)
     body = (FOLDER / f"{renamed[1]}.cu").read_text(encoding="utf-8") if renamed else text
     symbols = re.findall(r'extern "C" __global__ void __launch_bounds__\([^;{]*?\)\s+(\w+)\(const float\*', body)
+    if kernel in STREAM_TILE:  # one source for several entries: the symbol comes with the build
+        assert symbols == ["ENTRY"]
+        (launch,) = kernel.launches(Problem(m=64, n=64, k=64))
+        assert launch.entry == kernel.entry
+        assert f"-DENTRY={kernel.entry}" in launch.unit.flags
+        return
     assert symbols == [renamed[1] if renamed else kernel.name]
+    assert kernel.entry == kernel.name
+
+
+def test_a_hint_is_in_the_entry_and_the_row_s_name_and_never_alone():
+    hinted = [kernel for kernel in LADDER if kernel.entry_name_hint]
+    assert hinted
+    for kernel in hinted:
+        assert kernel.entry == f"{kernel.name}_{kernel.entry_name_hint}"
+        assert kernel.name.endswith("_hint")
+        plain = get(kernel.name.removesuffix("_hint"))
+        assert (plain.source, plain.tile, plain.entry_name_hint) == (kernel.source, kernel.tile, "")
+        flags = set(kernel.units()[0].flags) ^ set(plain.units()[0].flags)
+        assert {flag.split("=")[0] for flag in flags} == {"-DENTRY", "-DNAME_HINT"}
 
 
 @every_kernel
@@ -58,10 +83,20 @@ def test_grid_is_the_exact_ceiling_or_a_reason_with_count_and_limit(kernel, m, n
     tile = kernel.tile
     blocks = ceil(Fraction(m, tile.BLOCK_M)) * ceil(Fraction(n, tile.BLOCK_N))
     problem = Problem(m=m, n=n, k=8)
+    if kernel in SPLIT:
+        blocks *= 8  # so many at most
     if blocks <= 2**31 - 1:
+        blocks = blocks // 8 if kernel in SPLIT else blocks
         assert kernel.rejects(problem) is None
         (launch,) = kernel.launches(problem)
-        assert launch.grid == (min(ceil(Fraction(blocks, 4)), SM_COUNT) if kernel in STREAM_K else blocks, 1, 1)
+        expected = blocks
+        if kernel in STREAM_K:
+            expected = min(ceil(Fraction(blocks, 4)), SM_COUNT)
+        elif kernel in STREAM_K_TILE:
+            expected = min(ceil(Fraction(blocks, 4)), SM_COUNT * kernel.blocks_per_sm)
+        elif kernel in SPLIT:
+            expected = blocks * launch.cluster[0]
+        assert launch.grid == (expected, 1, 1)
     else:
         reason = kernel.rejects(problem)
         assert reason is not None
@@ -92,6 +127,13 @@ def test_parameters_have_their_sizes_and_order(kernel):
     if kernel in STREAM_K:
         *packed, workspace = packed
         assert workspace.data == struct.pack("<Q", 2**41)
+    if kernel in STREAM_K_TILE:
+        *packed, workspace, whole_tiles = packed
+        assert workspace.data == struct.pack("<Q", 2**41)
+        assert whole_tiles.data == struct.pack("<i", 1)
+    if kernel in SPLIT:
+        *packed, slices = packed
+        assert slices.data == struct.pack("<i", kernel.slices_for(problem))
     data = b"".join(argument.data for argument in packed)
     values = struct.unpack("<QQQiiiqqqff", data)
     assert values == (2**47, 2**40 + 4, 12, 3, 5, 7, 2**33, 6, 2**31 + 1, 0.5, -3.0)
@@ -121,11 +163,15 @@ def test_a_pitch_whose_bytes_pass_63_bits_is_refused_by_name():
     ],
 )
 def test_variant_follows_alignment_of_the_operands_that_are_reached_by_vectors(kernel, changes, aligned):
+    if kernel in STREAM_TILE and "n" in changes:
+        aligned = False  # there extents matter too: the loop has no place for part of an access
     problem = Problem(m=64, n=64, k=64).replace(**changes)
-    wide = aligned is True or aligned not in kernel.vector_operands
-    assert kernel.variant(problem) == ("vec4" if wide else "vec1")
+    wide = aligned is True or (aligned is not False and aligned not in kernel.vector_operands)
     (launch,) = kernel.launches(problem)
-    assert launch.unit.name == f"{kernel.name}.{kernel.variant(problem)}"
+    width = "vec4" if wide else "vec1"
+    slices = launch.cluster[0]
+    assert kernel.variant(problem) == width + (f"_split{slices}" if slices > 1 else "")
+    assert launch.unit.name == f"{kernel.name}.{width}"
     assert f"-DVECTOR={4 if wide else 1}" in launch.unit.flags
 
 
@@ -162,6 +208,11 @@ def test_tile_reaches_the_source_as_macros(kernel):
         ("v7_wide_tile", {"NUM_STAGES": 1}, "NUM_STAGES >= 2"),
         ("v7_wide_tile", {"NUM_STAGES": 10}, "a block can have 232448"),
         ("v8_stream_k", {"NUM_STAGES": 2}, "where the tiles were"),
+        ("v9_two_blocks", {"NUM_STAGES": 2}, "NUM_STAGES >= 3"),
+        ("v9_two_blocks", {"BLOCK_K": 6}, r"BLOCK_K % 4"),
+        ("v10_drift", {"NUM_STAGES": 3}, "NUM_STAGES >= 4"),
+        ("v10_drift", {"NUM_STAGES": 10}, "a block can have 232448"),
+        ("v11_few_columns", {"BLOCK_M": 256}, "tile of B evenly"),
         ("s1_smem_only", {"BLOCK_M": 64}, "at most 1024 threads"),
         ("v1_thread_tile", {"THREAD_M": 3}, "fill the block tile"),
         ("v0_naive", {"BLOCK_M": 5}, "whole warps"),
@@ -222,3 +273,41 @@ def test_dynamic_shared_memory_is_every_stage_of_both_tiles_with_the_pad():
     assert launch.dynamic_smem == 3 * 16 * (128 + 4 + 256) * 4
     assert get("v7_wide_tile").with_tile(NUM_STAGES=4).dynamic_smem == 4 * 16 * (128 + 4 + 256) * 4
     assert get("v6_transposed_split").launches(Problem(m=64, n=64, k=64))[0].dynamic_smem == 0
+
+
+@pytest.mark.parametrize("kernel", STREAM_K_TILE, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("size", [1, 128, 1000, 1024, 3072, 4096, 8192])
+def test_a_cut_covers_every_step_once_and_whole_tiles_come_in_whole_waves(kernel, size):
+    problem = Problem(m=size, n=size, k=size)
+    tile, cut = kernel.tile, kernel.cut(problem)
+    tiles = ceil(Fraction(size, tile.BLOCK_M)) * ceil(Fraction(size, tile.BLOCK_N))
+    steps = ceil(Fraction(size, tile.BLOCK_K))
+    assert cut.blocks <= SM_COUNT * kernel.blocks_per_sm
+    assert cut.whole_tiles % cut.blocks == 0 or cut.whole_tiles == tiles
+    assert cut.whole_tiles * steps + cut.shared_steps == tiles * steps
+    (launch,) = kernel.launches(problem)
+    part = 4 * tile.BLOCK_M * tile.BLOCK_N
+    assert launch.workspace == (kernel.header_bytes + cut.blocks * part if cut.shared_steps else 0)
+    flags = cut.blocks * kernel.threads // 32
+    assert launch.workspace_zeroed == (4 + 4 * flags if cut.shared_steps else 0)
+    assert launch.workspace_zeroed <= kernel.header_bytes
+
+
+def test_steps_beyond_32_bits_are_not_shared():
+    kernel = get("v12_spread")
+    assert kernel.cut(Problem(m=129, n=129, k=2**31 - 1)).shared_steps == 4 * 2**27
+    wide = Problem(m=128 * 300, n=128, k=2**31 - 1)
+    assert kernel.cut(wide).shared_steps == 0
+    assert kernel.cut(wide).whole_tiles == 300
+
+
+@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+def test_slices_fill_the_device_and_never_outnumber_a_cluster(kernel):
+    deep = Problem(m=kernel.tile.BLOCK_M, n=kernel.tile.BLOCK_N, k=65536)
+    assert kernel.slices_for(deep) == 8
+    assert kernel.slices_for(deep.replace(k=1)) == 1
+    assert kernel.slices_for(Problem(m=8192, n=8192, k=8192)) == 1
+    (launch,) = kernel.launches(deep)
+    assert launch.cluster == (8, 1, 1)
+    assert launch.grid == (8, 1, 1)
+    assert launch.dynamic_smem >= 4 * kernel.tile.BLOCK_M * kernel.tile.BLOCK_N

@@ -11,6 +11,7 @@ import pytest
 
 from compare import code_facts, html, readme, runs
 from compare.cli import main
+from compare.report import is_dispatcher
 from compare.rows import NAMES
 from kernel.errors import RunFileError
 from tests.rows_for_reports import full_run, skipped, timed
@@ -214,10 +215,11 @@ def html_of(folder):
     return page_of(folder)
 
 
-def test_facts_of_the_shipped_run_cover_its_kernels():
+def test_facts_of_the_shipped_run_cover_the_hand_written_kernels():
+    """Those of another run may be of kernels that changed since: `gemm-tracks report latest --inspect` renews them."""
     folder = runs.latest()
     _, rows = runs.read_run(folder)
-    ours = {row["name"] for row in rows if row["registers"] is not None}
+    ours = {row["name"] for row in rows if row["family"] == "handwritten" and not is_dispatcher(row)}
     assert ours <= set(code_facts.read(folder))
 
 

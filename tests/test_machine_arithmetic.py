@@ -358,7 +358,12 @@ def test_an_opcode_that_is_missing_is_named_with_its_line():
 
 
 @pytest.mark.parametrize(
-    "opcode", ["wgmma.fence.sync.aligned", "mbarrier.init.shared.b64 [%x], 1", "cp.async.bulk.commit_group"]
+    "opcode",
+    [
+        "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%d, %d, %d, %d}, %x, %x, 1",
+        "mbarrier.pending_count.b64 %d, %x",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%x], [%x], 16, [%x]",
+    ],
 )
 def test_opcodes_with_a_seam_say_what_they_are(opcode):
     source = Buffer.from_array("x", np.zeros(THREADS, np.uint32))

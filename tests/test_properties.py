@@ -6,6 +6,7 @@ Shapes reach 2**31 - 1; what is expected comes from Python's integers, which do 
 import contextlib
 import json
 import math
+import re
 import struct
 import tempfile
 from pathlib import Path
@@ -183,7 +184,7 @@ def test_parameters_hold_what_was_given(kernel, data):
     for values in packed:
         for value in values:
             assert all(0 <= offset <= len(value.data) - 128 for offset, _ in value.tensor_maps)
-    if problem.is_empty or isinstance(kernel.runner(problem), CutlassKernel):
+    if problem.is_empty:
         return
     flat = packed[-1]
     if problem.is_scale_only:
@@ -191,6 +192,8 @@ def test_parameters_hold_what_was_given(kernel, data):
         assert [number(value, "<q") for value in flat[1:4]] == [problem.ldc, problem.m, problem.n]
         assert same_single(number(flat[4], "<f"), problem.beta)
         return
+    if not isinstance(kernel.runner(problem), (HandwrittenKernel, MmaSyncKernel, WgmmaKernel)):
+        return  # what others emit is packed by code of theirs, which has tests of its own
     maps = [tensor_map for value in flat for _, tensor_map in value.tensor_maps]
     plain = [value for value in flat if not value.tensor_maps]
     if maps:
@@ -257,7 +260,7 @@ any_row = st.fixed_dictionaries({column.name: CELLS[column.type] for column in C
         ({"k": -1}, "k"),
         ({"m": 2**31}, "m"),
         ({"time_us": 0.0}, "time_us"),
-        ({"time_us": math.inf}, "time_us"),
+        ({"time_us": math.inf}, "'inf' is not finite"),
         ({"x_cublas": -1.0}, "x_cublas"),
         ({"kernel_name": "\x1b[2Jgone"}, "control characters"),
     ],
@@ -265,7 +268,7 @@ any_row = st.fixed_dictionaries({column.name: CELLS[column.type] for column in C
 def test_a_row_that_no_run_of_ours_holds_is_refused(change, words):
     good = row(name="v0", family="cublas", track="fp32_simt", layout="rr", m=1, n=1, k=1)
     assert runs.parse_rows(runs.format_rows([good]), "memory") == [good]
-    with pytest.raises(RunFileError, match=f"line 2: {words}"):
+    with pytest.raises(RunFileError, match=f"line 2: {re.escape(words)}"):
         runs.parse_rows(runs.format_rows([good | change]), "memory")
 
 

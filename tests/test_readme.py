@@ -5,8 +5,9 @@ import shlex
 
 import pytest
 
-from compare import readme, runs
+from compare import readme, runs, simt_page
 from compare.cli import app
+from handwritten.catalog import LADDER
 from kernel.errors import RunFileError
 
 PAGE = (runs.repository() / "README.md").read_text(encoding="utf-8")
@@ -14,6 +15,13 @@ PAGE = (runs.repository() / "README.md").read_text(encoding="utf-8")
 
 def test_the_table_is_the_recorded_runs_own():
     assert readme.rewrite(PAGE, readme.current_table()) == PAGE
+
+
+def test_the_simt_page_s_table_is_the_recorded_runs_own():
+    page = (runs.repository() / "docs/simt.md").read_text(encoding="utf-8")
+    assert readme.rewrite(page, simt_page.evolution_table(), simt_page.BEGIN, simt_page.END) == page
+    for rung in LADDER:
+        assert f"| {rung.name} |" in page
 
 
 def test_only_what_stands_between_the_markers_is_rewritten():

@@ -111,3 +111,31 @@ def test_classes(name, kind, macs):
 def test_ptx_is_not_taken_for_sass():
     with pytest.raises(UsageError, match="PTX"):
         sass.parse(".version 8.0\n.target sm_90a\n.visible .entry k() { ret; }")
+
+
+def ffmas(*operands):
+    return sass.parse("\n".join(f"/*{16 * i:04x}*/ FFMA {text} ;" for i, text in enumerate(operands))).instructions
+
+
+def test_operands_in_one_bank_clash_and_reuse_cures_it():
+    assert sass.operand_reads(ffmas("R0, R2, R4, R0")).cycles == 3
+    assert sass.operand_reads(ffmas("R0, R2, R5, R0")).cycles == 2
+    assert sass.operand_reads(ffmas("R0, R2, R2, R0")).reads == 2  # one register, read once
+    kept = sass.operand_reads(ffmas("R1, R2.reuse, R5.reuse, R1", "R0, R2, R5, R0"))
+    assert (kept.reads, kept.cycles, kept.clashes, kept.reused) == (4, 3, 1, 2)
+
+
+def test_reuse_is_kept_by_slot_and_bank_until_another_register_of_the_bank_comes():
+    # R4 and R5 are kept side by side, R6 takes R4's place.
+    walk = ffmas("R11, R4.reuse, R20, R11", "R13, R5.reuse, R20, R13", "R15, R4, R20, R15", "R17, R6, R20, R17")
+    assert sass.operand_reads(walk).reads == 3 + 3 + 2 + 3
+    back = ffmas("R11, R4.reuse, R20, R11", "R17, R6, R20, R17", "R15, R4, R20, R15")
+    assert sass.operand_reads(back).reads == 3 + 3 + 3
+
+
+def test_a_walk_in_squares_is_told_from_one_along_a_column():
+    square = ffmas("R0, R4, R8, R0", "R1, R5, R8, R1", "R2, R5, R9, R2", "R3, R4, R9, R3")
+    column = ffmas("R0, R4, R8, R0", "R1, R5, R8, R1", "R2, R6, R8, R2", "R3, R7, R8, R3")
+    assert sass.operand_reads(square).in_squares == 2
+    assert sass.operand_reads(column).in_squares == 0
+    assert sass.operand_reads(()).cycles_per_ffma == 0.0

@@ -278,6 +278,16 @@ def test_the_budget_ends_a_session_before_a_shape_that_it_could_not_finish(sessi
     assert found.missing == 0
 
 
+def test_tracks_share_the_time_by_what_they_are_estimated_to_take(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    wanted = {track: targets(tuning.DEFAULT_SHAPES, tuner(track).candidates[0]) for track in RATES}
+    costs = {track: sum(map(estimate_s, found)) for track, found in wanted.items()}
+    first = tuning.share_of(1100.0, "fp32_simt", wanted)
+    assert first == pytest.approx(1000 + 100 * costs["fp32_simt"] / sum(costs.values()))
+    assert tuning.share_of(1100.0, "fp16_tensor", wanted) == 1100.0, "the last has what is left"
+    assert tuning.share_of(None, "fp16_tensor", wanted) is None
+
+
 def test_the_table_is_what_was_found_and_dispatch_reads_it(session, tmp_path, monkeypatch):
     again = tuner()
     found = session("4096,1024", again)

@@ -69,7 +69,11 @@
     const part = make("div");
     part.append(make("h4", title));
     const list = make("dl");
-    for (const [name, value, meaning] of pairs) list.append(make("dt", name, meaning ? { title: meaning } : {}), make("dd", value));
+    for (const [name, value, meaning] of pairs) {
+      const pair = make("div");
+      pair.append(make("dt", name, meaning ? { title: meaning } : {}), make("dd", value));
+      list.append(pair);
+    }
     part.append(list);
     return part;
   }

@@ -61,6 +61,19 @@ class BufferRecord(ctypes.Structure):
     )
 
 
+MAP = np.dtype(
+    [
+        *((name, "<i4") for name in ("parameter", "item", "rank", "swizzle")),
+        ("box", "<i4", (5,)),
+        ("pad", "<i4"),
+        ("address", "<u8"),
+        ("shape", "<u8", (5,)),
+        ("stride", "<u8", (4,)),
+    ]
+)
+"""A tensor map, at its offset among the kernel's parameters; strides in bytes, of dimension 1 and up."""
+
+
 class ProgramRecord(ctypes.Structure):
     """Lowered code, as the engine reads it."""
 
@@ -90,6 +103,8 @@ class LaunchRecord(ctypes.Structure):
         ("max_instructions", ctypes.c_int64),
         ("keep_going", ctypes.c_int32),
         ("max_trace", ctypes.c_int32),
+        ("maps", ctypes.c_void_p),
+        ("n_maps", ctypes.c_int32),
     )
 
 
@@ -166,6 +181,7 @@ def engine() -> ctypes.CDLL:
     sizes = (
         *(INSTRUCTION.itemsize, ctypes.sizeof(BufferRecord), FAULT.itemsize, COUNT.itemsize, TRACE.itemsize),
         *(ctypes.sizeof(record) for record in (ProgramRecord, LaunchRecord, ResultRecord)),
+        MAP.itemsize,
     )
     stated = tuple(library.machine_sizes(which) for which in range(len(sizes)))
     if stated != sizes:

@@ -17,6 +17,7 @@ from kernel.errors import MachineFault, UnsupportedError
 from kernel.machine.engine import (
     COUNT,
     FAULT,
+    MAP,
     TRACE,
     BufferRecord,
     LaunchRecord,
@@ -33,6 +34,8 @@ from kernel.machine.report import Counters, InstructionCount, Report
 from kernel.machine.shape import Checks, Shape
 
 MAX_FAULTS = 64
+MAP_ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 4}
+"""Bytes of an element of each type that a tensor map can have."""
 MAX_SHARED = 232448
 """Bytes of shared memory that one block can have on sm_90."""
 
@@ -125,7 +128,8 @@ def run(
     engine()  # built once per machine: not part of the run's time
     began = time.monotonic()
     faults, counts, result, accesses = _call(
-        code, launch, parameters, everything, checks, blocks, keep_going, max_instructions, trace
+        *(code, launch, parameters, _tensor_maps(code, arguments), everything),
+        *(checks, blocks, keep_going, max_instructions, trace),
     )
     seconds = time.monotonic() - began
     found = [describe(code, launch, everything, fault) for fault in faults]
@@ -175,10 +179,34 @@ def _parameters(code: Program, arguments: Sequence[Argument | bytes | Buffer]) -
     return bytes(data)
 
 
+def _tensor_maps(code: Program, arguments: Sequence[Argument | bytes | Buffer]) -> npt.NDArray[np.void]:
+    """The arguments' tensor maps, unencoded, by where the parameters hold them."""
+    places = [
+        (start + offset, record)
+        for argument, (start, _) in zip(arguments, code.parameters, strict=True)
+        if isinstance(argument, Argument)
+        for offset, record in argument.tensor_maps
+    ]
+    maps = np.zeros(len(places), MAP)
+    for entry, (place_of_map, record) in zip(maps, places, strict=True):
+        if any(step != 1 for step in record.element_strides):
+            raise MachineFault(f"{code.name}: the PTX machine reads tensor maps of element strides 1 only: {record}")
+        rank = len(record.shape)
+        entry["parameter"], entry["item"], entry["rank"] = place_of_map, MAP_ITEMSIZE[record.dtype], rank
+        entry["swizzle"], entry["address"] = record.swizzle, record.address
+        entry["box"][:rank], entry["shape"][:rank], entry["stride"][: rank - 1] = (
+            record.box,
+            record.shape,
+            record.strides,
+        )
+    return maps
+
+
 def _call(
     code: Program,
     launch: Launch | Shape,
     parameters: bytes,
+    maps: npt.NDArray[np.void],
     buffers: list[Buffer],
     checks: Checks,
     blocks: Sequence[int] | None,
@@ -214,6 +242,7 @@ def _call(
     launch_record.block_ids = ids.ctypes.data if blocks is not None else None
     launch_record.max_instructions = max_instructions
     launch_record.keep_going, launch_record.max_trace = keep_going, trace
+    launch_record.maps, launch_record.n_maps = maps.ctypes.data, len(maps)
     faults = np.zeros(MAX_FAULTS, FAULT)
     counts = np.zeros(len(code.code), COUNT)
     accesses = np.zeros(max(trace, 1), TRACE)
@@ -254,6 +283,8 @@ def _counters(code: Program, counts: npt.NDArray[np.void], blocks: int, grid: in
             fma += lanes * (2 if record["ty"] in (F16X2, BF16X2) else 1)
         elif op == numbers["mma"]:
             mma += warps * 16 * 8 * int(record["vec"])
+        elif op == numbers["wgmma"]:
+            mma += warps * 16 * (8 * int(record["vec"])) * 16
         if op not in memory_ops or i in skip or not counts["requests"][i]:
             continue
         sectors, passes = int(counts["sectors"][i]), int(counts["passes"][i])

@@ -44,6 +44,24 @@ WORDS = {
     23: ("uninitialised value stored", "{who} stores to {where} " + FROM_BLANK),
     24: ("uninitialised value used as an address", "{who} uses as an address " + FROM_BLANK),
     25: ("uninitialised value branched on", "{who} branches on " + FROM_BLANK),
+    26: ("mbarrier not initialised", "{who} uses an mbarrier at {shared} that nobody has initialised"),
+    27: (
+        "mbarrier not completed",
+        "{who} waits at the mbarrier at {shared} whose phase never completes: arrivals still pending: {extra}",
+    ),
+    28: ("mbarrier over-arrived", "{who} arrives at the mbarrier at {shared}, whose phase has all its arrivals"),
+    29: (
+        "missing proxy fence",
+        "the copy engine or Tensor Core of {who} reads {shared}, which {other} writes ({other_at}) with no "
+        "fence.proxy.async behind it",
+    ),
+    30: ("no tensor map", "{who} names a tensor map at {address:#x}, where no parameter holds one"),
+    31: ("bulk store overwritten", "{who} overwrites {shared} while a tensor store may still read it"),
+    32: ("bulk store not waited for", "{who} ends while its tensor store may still read {size} bytes at {shared}"),
+    33: (
+        "warpgroup not together",
+        "{who} waits for products of its warpgroup that not all of its warps have issued",
+    ),
 }
 """Kind and message by the engine's number (enum Kind in engine_source/machine.h)."""
 OUTPUT_NOT_WRITTEN = "output not written"

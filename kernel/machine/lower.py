@@ -112,9 +112,9 @@ INSTRUCTION = np.dtype(
 )
 
 SEAMS = {
-    "wgmma": "warpgroup matrix multiply",
-    "mbarrier": "mbarrier",
-    "cp.async.bulk": "bulk and tensor copies",
+    "wgmma": "another warpgroup matrix multiply than FP16 from shared memory",
+    "mbarrier": "this form of mbarrier",
+    "cp.async.bulk": "bulk copies other than tensor copies of one block",
     "tcgen05": "fifth-generation Tensor Core instructions",
 }
 """Opcodes that are known and have no engine yet, with the words an error uses for them."""
@@ -203,6 +203,10 @@ _TARGETS = {
     **dict.fromkeys(("unpack64", "unpack32", "setp"), (2, 0)),
     **dict.fromkeys(("nop", "bra", "brx", "goto", "exit", "bar", "trap", "warp_sync", "unsupported"), (0, 0)),
     **dict.fromkeys(("cp_commit", "cp_wait", "poll"), (0, 0)),
+    "mbarrier_arrive": (1, 3),
+    **dict.fromkeys(("mbarrier_init", "tensor_load", "tensor_store"), (0, 0)),
+    **dict.fromkeys(("bulk_commit", "bulk_wait", "fence_async", "wgmma_commit", "wgmma_wait"), (0, 0)),
+    "mbarrier_wait": (1, 2),
     "mma": (4, 0),
     "shfl": (2, 1),
     "vote": (1, 1),
@@ -717,10 +721,15 @@ def _all(low: Lowering, statement: Statement, kind: int) -> list[int]:
     return [low.operand(text, kind) for text in statement.operands]
 
 
-@_handles("pragma", "prefetch", "prefetchu", "membar", "fence", "griddepcontrol")
+@_handles("pragma", "prefetch", "prefetchu", "membar", "griddepcontrol")
 @_handles("setmaxnreg", "discard", "applypriority", "brkpt")
 def _nothing(low: Lowering, statement: Statement, out: Lowered) -> None:
     out.op = "nop"
+
+
+@_handles("fence")
+def _fence(low: Lowering, statement: Statement, out: Lowered) -> None:
+    out.op = "fence_async" if statement.opcode[1:3] == ("proxy", "async") else "nop"
 
 
 @_handles("nanosleep")
@@ -1201,7 +1210,10 @@ def _atomic(low: Lowering, statement: Statement, out: Lowered) -> None:
 @_handles("cp")
 def _async(low: Lowering, statement: Statement, out: Lowered) -> None:
     words = statement.opcode
-    if words[1] != "async" or "bulk" in words or "mbarrier" in words or "reduce" in words:
+    if words[1:3] == ("async", "bulk"):
+        _bulk(low, statement, out)
+        return
+    if words[1] != "async" or "mbarrier" in words or "reduce" in words:
         raise _Unsupported("")
     if "commit_group" in words:
         out.op = "cp_commit"
@@ -1231,6 +1243,86 @@ def _async(low: Lowering, statement: Statement, out: Lowered) -> None:
             given = low.operand(rest[0], U32)
     out.operands = [base, origin, given, ignored]
     low.narrowest = min(low.narrowest, out.size)
+
+
+def _bulk(low: Lowering, statement: Statement, out: Lowered) -> None:
+    """Tensor copies of one block's shared memory, and the groups of those that store."""
+    words = statement.opcode
+    if "commit_group" in words:
+        out.op = "bulk_commit"
+        return
+    if "wait_group" in words:
+        out.op, out.imm = "bulk_wait", low.literal(statement.operands[0], U32) or 0
+        return
+    if words[3] != "tensor" or any(word.startswith(("multicast", "im2col", "cta_group")) for word in words):
+        raise _Unsupported("")
+    out.space, out.vec = SHARED, int(words[4][0])
+    load = words[5] in ("shared:cluster", "shared:cta") and words[6] == "global"
+    if not load and (words[5], words[6]) != ("global", "shared:cta"):
+        raise _Unsupported("")
+    shared, tensor = statement.operands[:2] if load else statement.operands[1::-1]
+    found = re.fullmatch(r"\[([^,]+),\s*\{(.*)\}\s*\]", tensor, re.DOTALL)
+    if found is None:
+        raise _Unsupported(f"tensor operand {tensor}")
+    base, out.imm = low.address(shared, out)
+    coordinates = [low.operand(part.strip(), U32) for part in found[2].split(",")]
+    operands = [base, low.operand(found[1].strip(), U64)]
+    if load:
+        operands.append(low.operand(statement.operands[2].strip()[1:-1].strip(), U32))
+    out.op, out.operands = "tensor_load" if load else "tensor_store", [*operands, *coordinates]
+
+
+@_handles("mbarrier")
+def _mbarrier(low: Lowering, statement: Statement, out: Lowered) -> None:
+    words, operands = statement.opcode, statement.operands
+    if "shared:cluster" in words or "noComplete" in words or words[-1] != "b64":
+        raise _Unsupported("")
+    out.space = SHARED
+    if words[1] == "init":
+        base, out.imm = low.address(operands[0], out)
+        out.op, out.operands = "mbarrier_init", [base, low.operand(operands[1], U32)]
+    elif words[1] == "arrive":
+        base, out.imm = low.address(operands[1], out)
+        given = low.operand(operands[2], U32) if len(operands) > 2 else NO_OPERAND
+        expects = "expect_tx" in words
+        out.op = "mbarrier_arrive"
+        state = low.operand(operands[0], U64)
+        out.operands = [base, given if expects else NO_OPERAND, NO_OPERAND if expects else given, state]
+    elif words[1] in ("try_wait", "test_wait"):
+        base, out.imm = low.address(operands[1], out)
+        # A try may take as long as the machine likes: it is held until it is true.
+        out.op, out.mod = "mbarrier_wait", 1 if words[1] == "test_wait" else 0
+        out.ty = 0 if "parity" in words else 1
+        out.operands = [base, low.operand(operands[2], U64 if out.ty else U32), low.operand(operands[0], PRED)]
+    else:
+        raise _Unsupported("")
+
+
+@_handles("wgmma")
+def _wgmma(low: Lowering, statement: Statement, out: Lowered) -> None:
+    words = statement.opcode
+    if words[1] == "fence":
+        out.op = "nop"
+        return
+    if words[1] == "commit_group":
+        out.op = "wgmma_commit"
+        return
+    if words[1] == "wait_group":
+        out.op, out.imm = "wgmma_wait", low.literal(statement.operands[0], U32) or 0
+        return
+    shape = re.fullmatch(r"m64n(\d+)k16", next(word for word in words if word.startswith("m64")))
+    if shape is None or words[-3:] != ("f32", "f16", "f16"):
+        raise _Unsupported("")
+    accumulators, a, b, keep, *rest = statement.operands
+    scales_and_majors = [low.literal(text, U32) for text in rest]
+    if a.startswith("{") or scales_and_majors[:2] != [1, 1] or len(scales_and_majors) != 4:
+        raise _Unsupported("")
+    out.op, out.vec, out.space = "wgmma", int(shape[1]) // 8, SHARED
+    out.mod = (scales_and_majors[2] or 0) | (scales_and_majors[3] or 0) << 1
+    descriptors = [low.operand(a, U64), low.operand(b, U64)]
+    out.operands = [*low.vector(accumulators, U32), *descriptors, low.predicate(keep, out)]
+    if len(out.operands) != 4 * out.vec + 3:
+        raise _Unsupported("")
 
 
 @_handles("ldmatrix", "stmatrix")

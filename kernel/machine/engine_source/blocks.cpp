@@ -24,6 +24,21 @@ bool Machine::release_for_the_gone(Block& b) {
 // No warp can run: names one that waits and one that it waits for.
 void Machine::report_stuck(Block& b) {
     for (Warp& W : b.warps) {
+        if (W.state != AT_WARPGROUP) continue;
+        fault(b, WARPGROUP_STUCK, W.at, 32 * W.index, 0, 0);
+        return;
+    }
+    for (Warp& W : b.warps) {
+        if (W.state != AT_MBARRIER) continue;
+        const int lane = __builtin_ctz(W.held);
+        u32 offset = 0;
+        for (auto& known : b.mbarriers)
+            if (&known.second == W.held_at[lane]) offset = known.first;
+        fault(b, MBARRIER_STUCK, W.pc[lane], 32 * W.index + lane, (u64)offset + SHARED_ORIGIN, 8, -1, -1,
+              (i32)W.held_at[lane]->pending);
+        return;
+    }
+    for (Warp& W : b.warps) {
         if (W.state != AT_BARRIER) continue;
         Barrier& B = b.barriers[W.barrier];
         for (Warp& V : b.warps) {
@@ -74,15 +89,22 @@ void Machine::finish(Block& b) {
     out.instructions += b.executed;
     out.blocks_run++;
     ticks += (u64)b.executed;
-    if (!b.stopped)
-        for (const Granule& G : b.granules)
-            if (G.async && !G.readers && G.state == READY) note_unread(G);
+    if (b.stopped) return;
+    for (const Granule& G : b.granules)
+        if (G.async && !G.readers && G.state == READY) note_unread(G);
+    // The copy engine may still read shared memory that is then another block's.
+    for (Warp& W : b.warps)
+        if (!W.stores.empty())
+            fault(b, STORE_NOT_WAITED, W.stores[0].ins, 32 * W.index + W.stores[0].lane,
+                  (u64)W.stores[0].from + SHARED_ORIGIN, (int)W.stores[0].bytes);
 }
 
 extern "C" int machine_run(const Program* program, const LaunchArgs* launch, Result* result) {
-    if ((launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32 > MAX_WARPS) return 1;
+    const int warps = (launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32;
+    if (warps > MAX_WARPS) return 1;
     fesetround(FE_TONEAREST);
     Machine M(*program, *launch, *result);
+    if (M.has_wgmma && warps + (warps + 3) / 4 > MAX_WARPS) return 2;
     const i64 slice = 64000000;  // a block that runs longer, or polls, lets later blocks run too
     std::vector<std::unique_ptr<Block>> live;
     std::unique_ptr<Block> spare;
@@ -120,7 +142,8 @@ extern "C" int machine_run(const Program* program, const LaunchArgs* launch, Res
 }
 
 extern "C" int machine_sizes(int which) {
-    const int sizes[] = {sizeof(Ins),   sizeof(Buf),     sizeof(FaultRec),   sizeof(Count),
-                         sizeof(Trace), sizeof(Program), sizeof(LaunchArgs), sizeof(Result)};
-    return which < 8 ? sizes[which] : 0;
+    const int sizes[] = {sizeof(Ins),        sizeof(Buf),    sizeof(FaultRec),
+                         sizeof(Count),      sizeof(Trace),  sizeof(Program),
+                         sizeof(LaunchArgs), sizeof(Result), sizeof(TensorMapRec)};
+    return which < 9 ? sizes[which] : 0;
 }

@@ -471,6 +471,48 @@ void Machine::run_warp(Block& b, Warp& W, i64 budget) {
         exec = W.group;
         break;
       case OP_poll: b.polls += 16; break;
+      // ---- what runs beside the threads
+      case OP_mbarrier_init: mbarrier_init(b, W, I, ins, exec, o); break;
+      case OP_mbarrier_arrive: mbarrier_arrive(b, W, I, ins, exec, o); break;
+      case OP_mbarrier_wait: {  // o: address, parity, p; mod: 1 answers at once, 0 holds the lanes until it is true
+        const u32 ready = mbarrier_ready(b, W, I, ins, exec, o);
+        u32* p = at(W, o[2]);
+        *p = (*p & ~exec) | ready;
+        if (ready == exec) break;
+        if (I.mod) {  // a loop that asks again: others run first
+          W.at++;
+          b.executed += done;
+          b.polls++;
+          return;
+        }
+        const u32 held = exec & ~ready;
+        for (u32 m = W.group; m; m &= m - 1) { int i = __builtin_ctz(m); W.pc[i] = W.at + !(held >> i & 1); }
+        W.held |= held;
+        W.waiting |= held;
+        W.group = 0;
+        if (!choose(W)) { stuck(b, W); b.executed += done; return; }
+        continue;
+      }
+      case OP_tensor_load: tensor_load(b, W, I, ins, exec, o); break;
+      case OP_tensor_store: tensor_store(b, W, I, ins, exec, o); break;
+      case OP_bulk_commit: for (u32 m = exec; m; m &= m - 1) W.stores_committed[__builtin_ctz(m)]++; break;
+      case OP_bulk_wait: stores_read(b, W, exec, (int)I.imm); break;
+      case OP_fence_async: for (u32 m = exec; m; m &= m - 1) W.fences[__builtin_ctz(m)]++; break;
+      case OP_wgmma:
+        if (!gather(W, W.live)) { if (!choose(W)) { stuck(b, W); b.executed += done; return; } continue; }
+        wgmma(b, W, I, ins, o);
+        exec = W.group;
+        break;
+      case OP_wgmma_commit:
+        W.products_committed++;
+        for (int v = W.index & ~3; v < std::min((W.index & ~3) + 4, b.n_warps); v++)
+          if (b.warps[v].state == AT_WARPGROUP) b.warps[v].state = RUNS;
+        break;
+      case OP_wgmma_wait:
+        if (!gather(W, W.live)) { if (!choose(W)) { stuck(b, W); b.executed += done; return; } continue; }
+        if (!wgmma_wait(b, W, (int)I.imm)) { W.state = AT_WARPGROUP; b.executed += done; return; }
+        exec = W.group;
+        break;
       // ---- warp-wide
       case OP_warp_sync: case OP_shfl: case OP_vote: case OP_match: case OP_redux: case OP_elect: {
         const u32* member = at(W, o[0]);
@@ -631,6 +673,7 @@ void Machine::propagate(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, cons
         case OP_ldmatrix:
         case OP_stmatrix:
         case OP_mma:
+        case OP_wgmma:
         case OP_shfl:
             return;
         case OP_selp:

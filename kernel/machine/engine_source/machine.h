@@ -76,6 +76,14 @@ enum Kind : i32 {
     UNINITIALISED_STORED,
     UNINITIALISED_ADDRESS,
     UNINITIALISED_BRANCH,
+    MBARRIER_MISSING,
+    MBARRIER_STUCK,
+    MBARRIER_FULL,
+    ASYNC_UNFENCED,
+    TENSOR_MAP_MISSING,
+    STORE_OVERWRITTEN,
+    STORE_NOT_WAITED,
+    WARPGROUP_STUCK,
 };
 enum Check : u32 { CHECK_RACES = 1, CHECK_INIT = 2, COUNT = 4, STRICT_INIT = 8 };
 
@@ -118,6 +126,12 @@ struct Program {
     i32 n_code, n_words;  // n_words: 32-bit words of registers per warp
     const i32* special;   // word offset of each special register, or NO_OPERAND
 };
+struct TensorMapRec {
+    i32 parameter;            // its offset among the parameters
+    i32 item, rank, swizzle;  // bytes of an element, dimensions, bytes of the swizzle span
+    i32 box[5], pad;
+    u64 address, shape[5], stride[4];  // strides in bytes, of dimensions 1 and up
+};
 struct LaunchArgs {
     i32 grid[3], block[3];
     i32 static_smem, dynamic_smem, local_bytes, param_bytes, granule;
@@ -130,6 +144,8 @@ struct LaunchArgs {
     i64 max_instructions;  // per block, in warp instructions
     i32 keep_going;
     i32 max_trace;
+    const TensorMapRec* maps;
+    i32 n_maps;
 };
 struct Result {
     FaultRec* faults;
@@ -167,9 +183,31 @@ struct Granule {
     u32 wclock = 0, readers = 0;
     i32 wins = -1;
     u16 wthread = NOBODY;
-    u8 state = BLANK, async = 0;
+    u8 state = BLANK, async = 0, draining = 0;  // draining: stores of the copy engine that read it
+    u32 fences = 0;  // that its writer had made for the copy engine and the Tensor Cores; FULL: needs none
 };
-enum Wait : u8 { RUNS, AT_BARRIER, DONE };
+struct TensorCopy {
+    const TensorMapRec* map;
+    u32 to;
+    i32 ins;
+    u32 clock;
+    u16 thread;
+    i32 at[5];
+};
+struct BulkStore {
+    u32 from, bytes;
+    i32 ins, group;
+    u8 lane;
+};
+// A phase completes when no arrival is pending and all bytes that were announced have come.
+struct Mbarrier {
+    u32 count = 0, pending = 0, phase = 0;
+    i64 bytes = 0;
+    u32 join[MAX_WARPS] = {},
+        done[MAX_WARPS] = {};        // clocks of those who arrived in this phase, in all before
+    std::vector<TensorCopy> copies;  // issued, and not yet there
+};
+enum Wait : u8 { RUNS, AT_BARRIER, AT_MBARRIER, AT_WARPGROUP, DONE };
 struct Warp {
     u32* regs;
     int index;
@@ -185,6 +223,13 @@ struct Warp {
     u32 carry;
     std::vector<Pending> pending;
     i32 committed[32];
+    u32 held;  // lanes that wait for an mbarrier, among those that wait
+    const Mbarrier* held_at[32];
+    u32 held_parity[32];
+    u32 fences[32];
+    std::vector<BulkStore> stores;
+    i32 stores_committed[32];
+    i32 products_committed;  // groups of wgmma
     std::vector<u8> local;
     bool reported_exit;
     // Which lanes of each register hold a value that comes from memory nobody wrote; looked at only once
@@ -207,12 +252,16 @@ struct Block {
     i32 id[3];
     i64 linear;
     int n_warps, n_threads;
+    // Who reads shared memory: the warps, then each warpgroup's Tensor Cores, whose clock is the number of
+    // groups of products that have been waited for.
+    int n_readers;
     std::vector<u32> regs;
     std::vector<Warp> warps;
     std::vector<u8> smem;
     std::vector<Granule> granules;
     std::vector<Reader> readers;
     Barrier barriers[16];
+    std::unordered_map<u32, Mbarrier> mbarriers;  // by shared offset
     i64 executed = 0;
     int polls = 0;
     bool finished = false, stopped = false;
@@ -225,7 +274,7 @@ struct Machine {
     std::unordered_map<u64, int> seen;
     u32 smem_bytes;
     int shift;  // log2 of the bytes of a granule
-    bool races, init, counting;
+    bool races, init, counting, has_wgmma = false;
     bool halt = false;
     u64 ticks = 0;
 
@@ -235,6 +284,7 @@ struct Machine {
         races = l.checks & CHECK_RACES;
         init = l.checks & CHECK_INIT;
         counting = l.checks & COUNT;
+        for (i32 i = 0; i < p.n_code; i++) has_wgmma |= p.code[i].op == OP_wgmma;
         if (counting) {
             shared_patterns.resize(p.n_code);
             global_patterns.resize(p.n_code);
@@ -266,10 +316,12 @@ struct Machine {
         b.n_warps = (b.n_threads + 31) / 32;
         b.regs.assign((size_t)P.n_words * b.n_warps, 0);
         b.warps.resize(b.n_warps);
+        b.n_readers = b.n_warps + (has_wgmma ? (b.n_warps + 3) / 4 : 0);
         b.smem.assign(smem_bytes + 16, 0xff);  // a NaN pattern: what nobody wrote must not look like a number
         size_t n = ((size_t)smem_bytes >> shift) + 4;
         b.granules.assign(n, Granule());
-        b.readers.assign(n * b.n_warps, Reader{0, -1, 0});
+        b.readers.assign(n * b.n_readers, Reader{0, -1, 0});
+        b.mbarriers.clear();
         for (int w = 0; w < b.n_warps; w++) {
             Warp& W = b.warps[w];
             W.regs = b.regs.data() + (size_t)P.n_words * w;
@@ -287,6 +339,11 @@ struct Machine {
             memset(W.clock, 0, sizeof W.clock);
             W.clock[w] = 1;
             memset(W.committed, 0, sizeof W.committed);
+            W.held = 0;
+            memset(W.fences, 0, sizeof W.fences);
+            W.stores.clear();
+            memset(W.stores_committed, 0, sizeof W.stores_committed);
+            W.products_committed = 0;
             W.local.assign((size_t)L.local_bytes * 32, 0xff);
             for (int i = 0; i < 32; i++) {
                 W.pc[i] = 0;
@@ -350,7 +407,7 @@ struct Machine {
                 fault(b, RACE_READ_AFTER_WRITE, ins, thread, ((u64)g << shift) + SHARED_ORIGIN, bytes, G.wins,
                       G.wthread);
             }
-            Reader& R = b.readers[(size_t)g * b.n_warps + W.index];
+            Reader& R = b.readers[(size_t)g * b.n_readers + W.index];
             u32 now = W.clock[W.index];
             if (R.clock == now && (G.readers >> W.index & 1)) {
                 if (R.lane != lane) R.lane = SEVERAL;
@@ -402,15 +459,18 @@ struct Machine {
                     fault(b, RACE_WRITE_AFTER_WRITE, ins, thread, where, bytes, G.wins, G.wthread);
                 for (u32 m = G.readers; m; m &= m - 1) {
                     int o = __builtin_ctz(m);
-                    const Reader& R = b.readers[(size_t)g * b.n_warps + o];
+                    const Reader& R = b.readers[(size_t)g * b.n_readers + o];
                     bool fine =
                         o == W.index ? (R.clock < W.clock[o] || R.lane == lane) : W.clock[o] >= R.clock;
                     if (!fine)
                         fault(b, RACE_WRITE_AFTER_READ, ins, thread, where, bytes, R.ins,
-                              32 * o + (R.lane == SEVERAL ? 0 : R.lane));
+                              o < b.n_warps ? 32 * o + (R.lane == SEVERAL ? 0 : R.lane)
+                                            : 128 * (o - b.n_warps));
                 }
             }
             if (G.async && !G.readers && G.state == READY) note_unread(G);
+            if (__builtin_expect(G.draining, 0)) fault(b, STORE_OVERWRITTEN, ins, thread, where, bytes);
+            G.fences = W.fences[lane];
             G.readers = 0;
             G.wthread = (u16)thread;
             G.wclock = W.clock[W.index];
@@ -689,6 +749,10 @@ struct Machine {
             W.state = DONE;
             return;
         }
+        if (W.held) {
+            W.state = AT_MBARRIER;
+            return;
+        }
         int first = __builtin_ctz(W.live);
         i32 ins = W.pc[first];
         int other = -1;
@@ -722,7 +786,7 @@ struct Machine {
         B.popc += __builtin_popcount(predicate & lanes);
         B.count_or |= (predicate & lanes) != 0;
         B.count_and &= (predicate & lanes) == lanes;
-        for (int o = 0; o < b.n_warps; o++) B.join[o] = std::max(B.join[o], W.clock[o]);
+        for (int o = 0; o < b.n_readers; o++) B.join[o] = std::max(B.join[o], W.clock[o]);
         B.arrivers |= 1u << W.index;
         W.clock[W.index]++;
         if (waits) {
@@ -737,7 +801,7 @@ struct Machine {
     void release(Block& b, Barrier& B) {
         for (u32 m = B.waiting; m; m &= m - 1) {
             Warp& W = b.warps[__builtin_ctz(m)];
-            for (int o = 0; o < b.n_warps; o++)
+            for (int o = 0; o < b.n_readers; o++)
                 if (o != W.index) W.clock[o] = std::max(W.clock[o], B.join[o]);
             W.state = RUNS;
             const Ins& I = P.code[W.barrier_ins];
@@ -789,6 +853,21 @@ struct Machine {
     void matrix_multiply(Warp& W, const Ins& I, const i32* o);
     void convert(Warp& W, const Ins& I, u32 exec, const i32* o);
     void shuffle(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    i64 shared_offset(Block& b, Warp& W, int lane, u64 address, u32 bytes, i32 ins);
+    Mbarrier* mbarrier_at(Block& b, Warp& W, int lane, u64 address, i32 ins);
+    void complete_if_done(Block& b, Mbarrier& M);
+    void join_clock(Block& b, Warp& W, Mbarrier& M);
+    void mbarrier_init(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    void mbarrier_arrive(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    u32 mbarrier_ready(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    const TensorMapRec* tensor_map(Block& b, Warp& W, int lane, u64 address, i32 ins);
+    void tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    void deliver(Block& b, Mbarrier& M);
+    bool check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, int reader, u32 clock);
+    void tensor_store(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
+    void stores_read(Block& b, Warp& W, u32 exec, int leave);
+    void wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o);
+    bool wgmma_wait(Block& b, Warp& W, int leave);
     bool run_block(Block& b, i64 budget);
     bool release_for_the_gone(Block& b);
     void report_stuck(Block& b);
