@@ -16,6 +16,7 @@ from kernel.errors import MissingToolError, NoDeviceError, RejectedError, UsageE
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from compare.building import Built
     from compare.check import Executor, FuzzReport, Verdict
 
 DEFAULT_SHAPES = {"gpu": "ladder", "cpu": "small"}
@@ -61,6 +62,19 @@ def has_machine() -> bool:
         return False
 
 
+def unmade_for_want_of_packages(chosen: Sequence[Contender], built: Built) -> dict[str, str]:
+    """Contenders none of whose builds could be made because a package or tool is missing, with its text."""
+    from compare.building import kernels_of
+
+    unmade = {}
+    for contender in kernels_of(chosen):
+        results = [built.get(unit.name) for unit in contender.kernel.units()]
+        missing = [str(result) for result in results if isinstance(result, MissingToolError)]
+        if missing and len(missing) == len(results):
+            unmade[contender.name] = missing[0]
+    return unmade
+
+
 def run_checks(
     patterns: Sequence[str] | None, shapes: str, device: str, *, fuzz: int, seed: int, as_json: bool
 ) -> bool:
@@ -94,7 +108,14 @@ def run_checks(
     reasons = [where.refuses(contender) for contender in chosen]
     if all(reasons):
         raise NoDeviceError(f"none of the {len(reasons)} contenders can run on the {where.name}: {reasons[0]}")
-    build(contender for contender, reason in zip(chosen, reasons, strict=True) if reason is None)
+    built = build(contender for contender, reason in zip(chosen, reasons, strict=True) if reason is None)
+    unmade = unmade_for_want_of_packages(chosen, built)
+    if unmade:
+        if len(unmade) == len(chosen):
+            raise MissingToolError(next(iter(unmade.values())))
+        messages().print(f"left out, as nothing here can make them: {', '.join(unmade)}")
+        chosen = tuple(contender for contender in chosen if contender.name not in unmade)
+        reasons = [where.refuses(contender) for contender in chosen]
 
     check_baseline(where, chosen)
     if fuzz:

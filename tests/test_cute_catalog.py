@@ -102,6 +102,19 @@ def test_without_the_extra_a_build_says_why_and_the_rest_goes_on(distributions, 
     assert "nvidia-cutlass-dsl (import name cutlass) is not installed" in reason
 
 
+@pytest.mark.nvcc
+def test_without_the_extra_a_check_leaves_them_out_and_checks_the_others(distributions, monkeypatch, tmp_path, capsys):
+    from compare.cli import main
+
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path))
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    distributions()
+    asked = ["check", "--device", "cpu", "--shapes", "8x8x8", "--kernels"]
+    assert main([*asked, "cute_sgemm,v0_naive"]) == 0
+    assert "left out, as nothing here can make them: cute_sgemm" in capsys.readouterr().err
+    assert main([*asked, "cute_sgemm"]) == 3
+
+
 def test_a_program_that_the_dsl_refuses_is_a_build_error(monkeypatch, tmp_path, distributions):
     monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path))
     distributions(nvidia_cutlass_dsl="4.8.1")
