@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from compare.shapes import Shape
 
 DEFAULT_SHAPES = "default"
-RECORD_EVERYTHING_AT = 4096
-"""The cube at which ``--record`` times every contender of the default set in both windows."""
-RECORD_SQUARES = (1024, 2048, 8192)
-"""Further cubes of ``--record`` for the default set: bursts for all, sustained for each family's best and default."""
+RECORD_HEADLINES = (4096, 8192)
+"""Cubes at which ``--record`` times the default set of every track: bursts for all, sustained for the best of each."""
+RECORD_SQUARES = (1024, 2048)
+"""Further cubes for the default set of FP32 SIMT, and for cuBLAS and the hand-written kernels of FP16."""
 RECORD_TAIL = 4092
 """The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
 RECORD_LARGEST = 16384
 """The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
 RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
-"""Further cubes of ``--record`` for cuBLAS and dispatchers alone, on tracks that have one."""
-RECORD_COLD_AT = 1024
-"""The cube that ``--record`` also times with a cold L2: its operands fit in every L2, so the states differ most."""
+"""Further cubes of ``--record`` for cuBLAS SGEMM and the FP32 dispatcher."""
+RECORD_SETS = ("skinny", "transformer")
+"""Sets of shapes of ``--record`` for cuBLAS and dispatchers, in bursts."""
+FEWEST_FP16_ROWS = 2048
+"""Shapes of those sets with fewer rows are FP32 SIMT only: what they measure there is memory."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 OLDEST = (7, 5)
@@ -349,34 +351,60 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
 
 def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     """Everything to be measured, in the order in which it is."""
-    from compare.measure import quick, record
+    from compare.measure import quick
     from compare.shapes import parse
 
     if not request.record:
         settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
+        # The track between the two that the comparison is about: cuBLAS alone is timed sustained there.
+        tf32 = dataclasses.replace(settings, sustained_without=("torch", "cutlass"))
         return [
-            Part(group, settings)
+            Part(group, tf32 if group.track == "tf32_tensor" and not request.patterns else settings)
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
             if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
         ]
-    everyone = dataclasses.replace(record(), cold=False)
-    leaders = dataclasses.replace(everyone, sustained_all=False)
+    return recorded_parts(chosen)
+
+
+def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
+    """What ``--record`` measures: the two headline cubes first, what the dispatchers are judged by last."""
+    from compare.measure import record
+    from compare.shapes import parse
+    from compare.windows import BurstSettings
+
+    both = record()
+    # On their own, cuBLAS and a dispatcher keep the GPU so little busy that 10 ms of idling rest it.
+    brisk = dataclasses.replace(both, burst=dataclasses.replace(both.burst or BurstSettings(), idle_s=0.01))
     simt = [c for c in chosen if c.track == "fp32_simt"]
-    found = [Part(group, everyone) for group in groups(chosen, cube(RECORD_EVERYTHING_AT))]
-    for size in RECORD_SQUARES:
-        settings = dataclasses.replace(leaders, cold=size == RECORD_COLD_AT)
-        found += [Part(group, settings) for group in groups(chosen, cube(size))]
-    found += [Part(group, leaders) for group in groups(simt, cube(RECORD_TAIL))]
-    among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
-    found += [Part(group, leaders) for group in groups(among_libraries, rectangle())]
     dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
+    in_simt = [c for c in dispatched if c.track == "fp32_simt"]
+    tf32 = dataclasses.replace(both, sustained_without=("torch", "cutlass"))
+    found = [
+        Part(group, tf32 if group.track == "tf32_tensor" else both)
+        for size in RECORD_HEADLINES
+        for group in groups(chosen, cube(size))
+    ]
+    for size in RECORD_SQUARES:
+        found += [Part(group, both) for group in groups(simt, cube(size))]
+    by_hand = [c for c in chosen if c.family in ("cublas", "handwritten")]
+    found += [Part(group, both) for group in groups([c for c in by_hand if c in simt], cube(RECORD_TAIL))]
+    for size in RECORD_DISPATCHED:
+        found += [Part(group, brisk) for group in groups(in_simt, cube(size))]
+    found += [Part(group, brisk) for group in groups(dispatched, cube(RECORD_LARGEST))]
     tracks = {c.track for c in chosen if c.is_dispatcher}
-    for size in (*RECORD_DISPATCHED, RECORD_LARGEST):
-        # A track without a dispatcher has its cuBLAS recorded at the largest cube, beside the others'.
-        members = [c for c in dispatched if size == RECORD_LARGEST or c.track in tracks]
-        found += [Part(group, everyone) for group in groups(members, cube(size))]
-    return found
+    for shape in (shape for name in RECORD_SETS for shape in parse(name)):
+        with_fp16 = shape.shape_set == "transformer" and shape.m >= FEWEST_FP16_ROWS
+        members = [c for c in dispatched if c.track in tracks] if with_fp16 else in_simt
+        found += [Part(group, dataclasses.replace(brisk, sustained=None)) for group in groups(members, shape)]
+    for size in RECORD_SQUARES:
+        found += [Part(group, both) for group in groups([c for c in by_hand if c.track == "fp16_tensor"], cube(size))]
+    among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
+    found += [Part(group, dataclasses.replace(both, sustained=None)) for group in groups(among_libraries, rectangle())]
+    unique: dict[str, Part] = {}
+    for part in found:  # a shape that two sets share is measured once
+        unique.setdefault(part.group.name, part)
+    return list(unique.values())
 
 
 def rectangle() -> Shape:

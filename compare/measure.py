@@ -112,7 +112,7 @@ def quick() -> Settings:
     """What ``compare`` does by default: five squares in under four minutes on an H200."""
     return Settings(
         burst=BurstSettings(
-            long_slice_s=0.4,
+            long_slice_s=0.8,
             sample_s=0.0008,
             stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
@@ -128,18 +128,18 @@ def quick() -> Settings:
 
 
 def record() -> Settings:
-    """What ``compare --record`` does: both windows for everyone, both L2 states."""
+    """What ``compare --record`` does: bursts for everyone, sustained for each family's best and default."""
     return Settings(
         burst=BurstSettings(
             long_slice_s=0.4,
             sample_s=0.001,
-            stop=StoppingRule(min_rounds=20, max_rounds=80, half_width=0.005, cap_s=12.0, hard_cap_s=60.0),
+            stop=StoppingRule(min_rounds=20, max_rounds=60, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
         sustained=SustainedSettings(
-            stop=StoppingRule(min_rounds=3, max_rounds=6, half_width=0.01, cap_s=30.0, hard_cap_s=90.0)
+            stop=StoppingRule(min_rounds=3, max_rounds=4, half_width=0.01, cap_s=25.0, hard_cap_s=60.0)
         ),
-        sustained_all=True,
-        cold=True,
+        sustained_all=False,
+        sustained_without=("torch",),
     )
 
 

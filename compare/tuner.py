@@ -241,7 +241,7 @@ class Tuner:
         chosen: list[KernelContender] = []
         spent = 0.0
         for one in order:
-            reason = _hopeless(expected.get(one.name), best, problem)
+            reason = _hopeless(expected[one.name], best, problem) if one.name in expected else _unknown(one, problem)
             cost = PILOT_LAUNCHES * expected[one.name].us * 1e-6 if one.name in expected else 0.0
             if reason is None and len(chosen) >= LEAST_PILOTED and spent + cost > PILOT_BUDGET_S:
                 reason = (
@@ -354,21 +354,26 @@ class Tuner:
 
 
 def _refusal(one: KernelContender, problem: Problem) -> str | None:
-    """Why a candidate is not tried: it refuses, is too slow by its own word, or another kernel would do the work."""
+    """Why a candidate is not tried: it refuses, or another kernel would do the work."""
     reason = one.rejects(problem)
     if reason is not None:
         return reason
-    limit = one.largest_timed
-    if limit and problem.m * problem.n * problem.k > limit**3:
-        return f"too slow above {limit}x{limit}x{limit}"
     runner = one.kernel.runner(problem)
     return None if runner is one.kernel else f"{runner.name} would run it"
 
 
-def _hopeless(expected: Prediction | None, best: float, problem: Problem) -> str | None:
+def _unknown(one: KernelContender, problem: Problem) -> str | None:
+    """Why a candidate that nothing is known of is left out: by its own word it is too slow to be tried there.
+
+    Up to the first shape, where everybody has to be tried once, its word does not count.
+    """
+    limit = one.largest_timed
+    too_large = limit and problem.m * problem.n * problem.k > max(limit, *FIRST_SHAPES) ** 3
+    return f"too slow above {limit}x{limit}x{limit}, and nothing is known of it" if too_large else None
+
+
+def _hopeless(expected: Prediction, best: float, problem: Problem) -> str | None:
     """Why a candidate is left out by the model alone."""
-    if expected is None:
-        return None
     allowed = SLACK + SLACK_PER_DOUBLING * distance(expected.entry, problem)
     if expected.us < CHEAP_US:
         allowed *= 2

@@ -489,7 +489,7 @@ def _tensor() -> tuple[CutlassKernel, ...]:
         for recipe in TF32_DEFAULTS
     ]
     entries += [_tensor_entry(recipe) for recipe in TF32_FURTHER]
-    entries += [_tensor_entry(recipe, in_default_set=recipe is TF32X3[0]) for recipe in TF32X3]
+    entries += [_tensor_entry(recipe, in_default_set=recipe is TF32X3[0], largest_timed=4096) for recipe in TF32X3]
     for recipe in (*FP16_DEFAULTS, FP16_TIMED[0]):
         entries.append(
             _tensor_entry(

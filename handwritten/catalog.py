@@ -32,6 +32,9 @@ NARROW_TILE = Tile(
 DRIFT_TILE = Tile(
     BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
 )  # fmt: skip
+ASYNC_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=256, BLOCK_K=8, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=5
+)  # fmt: skip
 SMALL_TILE = Tile(
     BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=32, WARP_N=32, THREAD_M=4, THREAD_N=8, NUM_STAGES=4
 )  # fmt: skip
@@ -69,6 +72,10 @@ STREAM_RULES = (
     Rule(
         lambda t: t.NUM_STAGES >= 3, "a tile is stored to while one is computed from and one arrives (NUM_STAGES >= 3)"
     ),
+)
+ASYNC_RULES = (
+    *STREAM_RULES,
+    Rule(lambda t: t.BLOCK_K == 8, "a warp stores 4 rows x 8 steps of A to 32 banks at once (BLOCK_K = 8)"),
 )
 DRIFT_RULES = (
     *STREAM_RULES,
@@ -152,6 +159,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v6 with eight adjacent rows a thread",
         swizzle="row[4:3] ^ chunk",
         rules=(TWO_BUFFERS, FOUR_ROWS, TRANSPOSABLE),
+        largest_timed=4096,
     ),
     WideTileKernel(
         name="v7_wide_tile",
@@ -161,6 +169,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
     ),
     StreamKKernel(
         name="v8_stream_k",
+        largest_timed=4096,
         tile=WIDE_TILE,
         summary="v7 with the tiles of the last two waves cut along k, so that no SM idles",
         rules=(*WIDE_RULES, STAGED_WRITE),
@@ -169,7 +178,9 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v9_two_blocks",
         tile=NARROW_TILE,
         summary="v7 with half the tile at two blocks an SM, and no guard in the main loop",
+        in_default_set=False,
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     StreamTileKernel(
         name="v9_two_blocks_hint",
@@ -183,7 +194,9 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v10_drift",
         tile=DRIFT_TILE,
         summary="v9's loop on 128 x 256 with warps that drift: an mbarrier in mid-tile instead of a barrier",
+        in_default_set=False,
         rules=DRIFT_RULES,
+        largest_timed=4096,
     ),
     StreamKTileKernel(
         name="v10_drift_hint",
@@ -197,7 +210,9 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v11_cluster_split",
         tile=NARROW_TILE,
         summary="v9's tile split along k over a cluster, summed through its shared memory",
+        in_default_set=False,
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     ClusterSplitKernel(
         name="v11_cluster_split_hint",
@@ -205,6 +220,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=NARROW_TILE,
         summary="v11 under a name that makes ptxas keep the order of the FFMAs",
+        largest_timed=4096,
         rules=STREAM_RULES,
     ),
     ClusterSplitKernel(
@@ -244,7 +260,9 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         name="v12_spread",
         tile=NARROW_TILE,
         summary="v9 with stream-K, and its loads spread over a tile's steps without a branch",
+        in_default_set=False,
         rules=STREAM_RULES,
+        largest_timed=4096,
     ),
     StreamKTileKernel(
         name="v12_spread_hint",
@@ -253,6 +271,41 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=NARROW_TILE,
         summary="v12 under a name that makes ptxas keep the order of the FFMAs",
         rules=STREAM_RULES,
+    ),
+    StreamKTileKernel(
+        name="v13_async_k8",
+        tile=ASYNC_TILE,
+        summary="v12's stream-K, 8 steps a tile, A by 4-byte cp.async, first fragments read a step early",
+        vector_operands="bc",
+        rules=ASYNC_RULES,
+    ),
+    StreamKTileKernel(
+        name="v13_async_k8_hint",
+        stem="v13_async_k8",
+        entry_name_hint=HINT,
+        tile=ASYNC_TILE,
+        summary="v13 under a name that makes ptxas keep the order of the FFMAs",
+        vector_operands="bc",
+        largest_timed=4096,
+        rules=ASYNC_RULES,
+    ),
+    StreamTileKernel(
+        name="v13_async_k8_grid",
+        tile=ASYNC_TILE,
+        summary="v13 with one block a tile, for grids of whole waves",
+        vector_operands="bc",
+        in_default_set=False,
+        rules=ASYNC_RULES,
+    ),
+    StreamTileKernel(
+        name="v13_async_k8_grid_hint",
+        stem="v13_async_k8_grid",
+        entry_name_hint=HINT,
+        tile=ASYNC_TILE,
+        summary="v13_grid under a name that makes ptxas keep the order of the FFMAs",
+        vector_operands="bc",
+        in_default_set=False,
+        rules=ASYNC_RULES,
     ),
     HandwrittenKernel(
         name="s1_smem_only",

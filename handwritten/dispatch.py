@@ -41,17 +41,23 @@ class Choice(NamedTuple):
 def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
     """Waves times k: how much of k one resident block works through, of ``slots`` resident at once.
 
-    Whole waves, and whole steps of the block tile along k; kernels that share tiles along k, which is what a
-    workspace is for, fill their blocks evenly instead.
+    Whole waves, and whole steps of the block tile along k. Where a launch has more blocks than there are tiles, each
+    tile is cut along k into that many; kernels that share tiles along k, which is what a workspace is for, fill
+    their blocks evenly instead.
     """
     tile = kernel.runner(problem).tile
-    rows, columns = max(tile.BLOCK_M, 1), max(tile.BLOCK_N, 1)
-    tiles = ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
+    rows, columns = (max(t, 1) * max(c, 1) for t, c in ((tile.BLOCK_M, tile.CLUSTER_M), (tile.BLOCK_N, tile.CLUSTER_N)))
+    clusters = ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
+    tiles = clusters * max(tile.CLUSTER_M, 1) * max(tile.CLUSTER_N, 1)
     step = max(tile.BLOCK_K, 1)
     depth = ceil_div(max(problem.k, 1), step) * step
-    sharing = [launch.blocks for launch in kernel.launches(problem) if launch.workspace]
-    if sharing:
-        return max(tiles * depth / min(slots, max(sharing)), step)
+    launches = kernel.launches(problem)
+    blocks = max(launch.blocks for launch in launches)
+    if any(launch.workspace for launch in launches):
+        return max(tiles * depth / min(slots, blocks), step)
+    if blocks > tiles:
+        parts = blocks / tiles
+        return ceil_div(blocks, slots) * max(depth / parts, step)
     return float(ceil_div(tiles, slots) * depth)
 
 

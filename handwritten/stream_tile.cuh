@@ -201,6 +201,14 @@ struct Loader {
         for (int j = 0; j < B_COLS; ++j) copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j));
         b += b_step;
     }
+    // The same if the tile exists, else zeros.
+    __device__ __forceinline__ void copy_b(int i, float* tile, bool exists) {
+#pragma unroll
+        for (int j = 0; j < B_COLS; ++j) {
+            copy_run_async<VECTOR>(b_place(i, j, tile), b_run(j), exists ? VECTOR : 0);
+        }
+        b += b_step;
+    }
 };
 
 // How the warps of a block agree that a tile is there and that another may be overwritten. Barrier: all meet
@@ -416,20 +424,30 @@ __device__ __forceinline__ void finish(const ThreadTile& acc, const Work& work, 
     }
 }
 
-template <bool SPREAD, class Order>
-__device__ __forceinline__ void run_items(Order& order, const float* A, const float* B, float* C, int m,
-                                          int n, int k, long long lda, long long ldb, long long ldc,
+// All items of this block. products(acc, origin, item) adds an item's products to acc, as accumulate() does.
+template <class Products>
+__device__ __forceinline__ void for_items(Products products, float* C, int m, int n, int k, long long ldc,
                                           float alpha, float beta, int* workspace, int whole_tiles) {
-    extern __shared__ __align__(16) float smem[];
     const int tiles_n = (n - 1) / BLOCK_N + 1;
     const Work work(m, n, k, whole_tiles, workspace);
     Item at;
     for (int index = 0; work.item(index, at); ++index) {
         const Origin origin = {at.tile / tiles_n * BLOCK_M, at.tile % tiles_n * BLOCK_N};
         ThreadTile acc = {};
-        accumulate<Order, SPREAD>(acc, smem, order, A, B, m, n, k, lda, ldb, origin, at);
+        products(acc, origin, at);
         finish(acc, work, at, workspace, C, m, n, ldc, origin, alpha, beta);
         wait_for_copies();
         __syncthreads();  // shared memory is free for the next item
     }
+}
+
+template <bool SPREAD, class Order>
+__device__ __forceinline__ void run_items(Order& order, const float* A, const float* B, float* C, int m,
+                                          int n, int k, long long lda, long long ldb, long long ldc,
+                                          float alpha, float beta, int* workspace, int whole_tiles) {
+    extern __shared__ __align__(16) float smem[];
+    const auto products = [&](ThreadTile& acc, Origin origin, const Item& at) {
+        accumulate<Order, SPREAD>(acc, smem, order, A, B, m, n, k, lda, ldb, origin, at);
+    };
+    for_items(products, C, m, n, k, ldc, alpha, beta, workspace, whole_tiles);
 }

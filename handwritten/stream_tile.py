@@ -26,7 +26,8 @@ MAX_SLICES = 8
 class StreamTileKernel(HandwrittenKernel):
     """A kernel on ``stream_tile.cuh``: any tile whose threads can share the copies, guarded outside the main loop.
 
-    The vec4 build also needs n and k to be multiples of four: its loop has no place for part of an access.
+    The vec4 build also needs n, and k where it loads A in fours, to be multiples of four: its loop has no place for
+    part of an access.
     """
 
     @property
@@ -41,7 +42,8 @@ class StreamTileKernel(HandwrittenKernel):
 
     def _width(self, problem: Problem) -> int:
         width = super()._width(problem)
-        return width if problem.n % width == 0 and problem.k % width == 0 else 1
+        wide_a = "a" in self.vector_operands
+        return width if problem.n % width == 0 and (not wide_a or problem.k % width == 0) else 1
 
     def _unit(self, width: int) -> Unit:
         unit = super()._unit(width)

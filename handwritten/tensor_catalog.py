@@ -176,6 +176,7 @@ H0_PERSISTENT = MmaSyncKernel(
     tile=H0.tile,
     persistent=True,
     swizzle=H0.swizzle,
+    in_default_set=False,
     summary="h0 in persistent blocks that load the next tile while they store one; warps meet at an mbarrier",
 )
 
@@ -433,6 +434,7 @@ def _tile_of_h5(block_m: int, block_n: int, stages: int, boxes: int, cluster_m: 
         name=f"h5_{block_m}x{block_n}{cluster}",
         shares="h5_overlapped_launch",
         in_default_set=(block_m, block_n) == (64, 128),
+        largest_timed=1024 if block_m == 64 else 0,
         tile=Tile(
             BLOCK_M=block_m,
             BLOCK_N=block_n,

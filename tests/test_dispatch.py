@@ -203,6 +203,11 @@ def test_slot_work_counts_waves_and_whole_steps():
     assert slot_work(v7, Problem(m=128, n=256, k=16), 132) == 16
     assert slot_work(v7, Problem(m=128, n=256, k=17), 132) == 32
     assert slot_work(v7, Problem(m=128 * 133, n=256, k=16), 132) == 32
+    # A tile that four blocks of a cluster share takes a quarter of k each, and four times the blocks.
+    split = dataclasses.replace(get("v11_cluster_split"), slices=4)
+    tile = split.tile
+    assert slot_work(split, Problem(m=tile.BLOCK_M, n=tile.BLOCK_N, k=1600), 132) == 400
+    assert slot_work(split, Problem(m=tile.BLOCK_M * 34, n=tile.BLOCK_N, k=1600), 132) == 2 * 400
     # Work that is shared along k fills the blocks evenly.
     assert slot_work(v8, Problem(m=128 * 198, n=256, k=1600), 132) == pytest.approx(1.5 * 1600)
 

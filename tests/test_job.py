@@ -57,6 +57,10 @@ class HostContender(Contender):
     lacks: str = ""
     arch: str = "sm_90a"
 
+    @property
+    def is_dispatcher(self):
+        return self.name.endswith("_dispatch")
+
     def rejects(self, problem):
         return self.rejects_type_or_layout(problem) or self.refuses or None
 
@@ -281,19 +285,21 @@ def test_slow_rungs_are_left_out_visibly_unless_asked_for(run):
     assert job.too_slow(slow, job.Part(group, asked)) is None
 
 
-def test_record_times_everything_once_and_libraries_at_the_largest():
-    contenders = [CUBLAS, fp32("v2", 2e-3), fp32("v3", 1e-3), FP16]
+def test_record_times_everyone_at_some_cubes_and_dispatchers_on_every_shape():
+    contenders = [CUBLAS, fp32("v2", 2e-3), fp32("simt_dispatch", 1e-3), FP16]
     planned = job.parts(job.Request((), "", True), contenders)
-    sizes = {part.group.shape.m for part in planned}
-    assert sizes == {1024, 2048, 4092, 4096, 8192, 16384}
 
     def timed_at(size):
-        return {c.name for part in planned if part.group.shape.m == size for c in part.group.contenders}
+        found = [part for part in planned if part.group.shape.m == part.group.shape.n == part.group.shape.k == size]
+        return {c.name for part in found for c in part.group.contenders}
 
-    assert timed_at(16384) == {"cublas_sgemm", "cublas_fp16"}
-    assert timed_at(4092) == {"cublas_sgemm", "v2", "v3"}
-    assert timed_at(4096) == {c.name for c in contenders}
-    assert all(part.settings.sustained_all for part in planned if part.group.shape.m == 4096)
+    assert timed_at(16384) == {"cublas_sgemm", "cublas_fp16", "simt_dispatch"}
+    assert timed_at(3072) == {"cublas_sgemm", "simt_dispatch"}
+    assert timed_at(4092) == {"cublas_sgemm", "v2", "simt_dispatch"}
+    for size in (*job.RECORD_HEADLINES, *job.RECORD_SQUARES):
+        assert timed_at(size) == {c.name for c in contenders}
+    sets = {shape.shape_set for part in planned for shape in [part.group.shape]}
+    assert {"skinny", "transformer"} <= sets
     assert len({part.group.name for part in planned}) == len(planned)
 
 
@@ -364,12 +370,12 @@ def machine(tmp_path, monkeypatch):
         measure.record(), burst=BurstSettings(stop=short), sustained=SustainedSettings(window_s=0.02, stop=short)
     )
     monkeypatch.setattr("compare.measure.record", lambda: settings)
-    monkeypatch.setattr(job, "RECORD_EVERYTHING_AT", 64)
+    monkeypatch.setattr(job, "RECORD_HEADLINES", (64,))
     monkeypatch.setattr(job, "RECORD_SQUARES", (40,))
+    monkeypatch.setattr(job, "RECORD_SETS", ())
     monkeypatch.setattr(job, "RECORD_TAIL", 35)
     monkeypatch.setattr(job, "RECORD_LARGEST", 48)
     monkeypatch.setattr(job, "RECORD_DISPATCHED", (44,))
-    monkeypatch.setattr(job, "RECORD_COLD_AT", 40)
     monkeypatch.setattr(job, "RECORD_RECTANGLE", (64, 48, 40))
     return tmp_path, contenders
 
@@ -387,9 +393,8 @@ def test_record_keeps_a_complete_run_and_makes_it_latest(machine, capsys):
     assert run["ceilings"]
     timed = [row for row in rows if row["time_us"]]
     assert {(row["m"], row["window"]) for row in timed if row["m"] == row["n"]} == {
-        (size, window) for size in (35, 40, 48, 64) for window in ("burst", "sustained")
+        (size, window) for size in (35, 40, 44, 48, 64) for window in ("burst", "sustained")
     }
-    assert {row["m"] for row in timed if row["l2"] == "cold"} == {40}
     assert {row["name"] for row in timed if row["m"] != row["n"]} == {"cublas_sgemm"}
     slow = [row for row in rows if row["name"] == "v0" and row["m"] == 64]
     assert all("too slow" in row["skipped_because"] for row in slow)
