@@ -520,7 +520,8 @@ def revision() -> str:
     """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
 
     GEMM_TRACKS_REVISION comes first, then the bundle's: a copy of the tree that travelled with a bundle may have no
-    history, or one that stops before the commit that the bundle was made from.
+    history, or one that stops before the commit that the bundle was made from. An
+    installed package is of its version, such as v0.1.0.
     """
     override = os.environ.get("GEMM_TRACKS_REVISION")
     if override:
@@ -541,7 +542,8 @@ def revision() -> str:
 
     head = git("rev-parse", "--short=10", "HEAD")
     if head is None or git("rev-parse", "--show-toplevel") != str(repository()):
-        return "unknown"
+        installed = "" if (repository() / "pyproject.toml").is_file() else _package_version("gemm-tracks")
+        return f"v{installed}" if installed else "unknown"
     changes = git("status", "--porcelain", "--untracked-files=no")
     return f"{head}{'-dirty' if changes else ''}"
 
