@@ -37,7 +37,8 @@ from tests.on_machine import lacking, need
 
 pytestmark = pytest.mark.nvcc
 
-LADDER = catalog.LADDER
+LADDER = [kernel for kernel in catalog.LADDER if not kernel.entry_name_hint]
+"""A hint in the entry's name changes the assembler's order, which no launch and no PTX sees."""
 PLAIN = catalog.get("v2_block_tile")
 HALF = catalog.get("h0_mma_sync")
 
