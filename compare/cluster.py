@@ -217,6 +217,7 @@ def _local(devices: Sequence[Device]) -> Iterator[Any]:
             "dashboard": False,
             "local_directory": folder,
             "silence_logs": logging.CRITICAL,
+            "preload": ["compare.cluster_workers"],
             "env": {"CUDA_VISIBLE_DEVICES": visible},
         }
         return {"cls": Nanny, "options": options}

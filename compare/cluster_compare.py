@@ -37,6 +37,7 @@ from compare.job import (
     begun,
     conclude,
     faults_in,
+    kept_in,
     parts,
     require_some,
     run_part,
@@ -46,7 +47,7 @@ from compare.job import (
 )
 from compare.scoring import checked_row, unmeasured_row
 from kernel.contract import Problem
-from kernel.errors import BuildError, GemmTracksError, MissingToolError, UsageError
+from kernel.errors import BuildError, ClusterError, GemmTracksError, MissingToolError, UsageError
 
 if TYPE_CHECKING:
     from compare.ceilings import Ceiling
@@ -312,6 +313,8 @@ def spread(
             lost = run_groups(cluster, work, function, on_done=keep, on_again=keep_fault, advance=advance)
     except KeyboardInterrupt:
         stopped = True
+    except ClusterError as error:
+        raise ClusterError(f"{error}. {kept_in(writer)} from there") from None
     ceilings = ceilings_in(writer)
     writer.provenance["gpus"] = with_ceilings(writer.provenance.get("gpus", ()), ceilings)
     failed = conclude(

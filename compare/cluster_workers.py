@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -206,6 +207,11 @@ def _alone() -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def dask_setup(worker: Any) -> None:
+    """Called by Dask in a worker of a local cluster: Ctrl-C reaches it too, and is the command's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def stop_run(run: str) -> None:

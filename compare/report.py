@@ -565,6 +565,7 @@ def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     sms = f" ({gpu['sm_count']} SMs)" if gpu.get("sm_count") else ""
     text = f"{gpu.get('name', 'unknown GPU')}{sms}, {str(run.get('date', ''))[:10]}"
     text += f", revision {run.get('revision', 'unknown')}"
+    text += f" (partial: {run['partial']})" if run.get("partial") else ""
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 
 

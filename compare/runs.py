@@ -75,19 +75,19 @@ def results_root() -> Path:
 
 
 def latest(gpu: str = RECORDED_GPU) -> Path | None:
-    """Folder of the newest complete recorded run on a GPU, or None where there is none yet.
+    """Folder of the recorded run on a GPU that stands for it, or None where there is none yet.
 
-    An installed package has lost the link; the newest complete run by name then takes its place.
+    An installed package has lost the link; the newest run by name that may be latest then takes its place.
     """
     root = results_root() / gpu
     if (root / LATEST / RUN_FILE).is_file():
         return (root / LATEST).resolve()
     for run in sorted(root.glob(f"*/{RUN_FILE}"), reverse=True):
         try:
-            complete = read_json(run).get("complete")
+            found = read_json(run)
         except RunFileError:  # what somebody else left there is no reason not to find a good one
             continue
-        if complete:
+        if found.get("complete") or found.get("partial"):
             return run.parent.resolve()
     return None
 
@@ -433,13 +433,13 @@ def record_folder(provenance: Mapping[str, Any]) -> Path:
 
 
 def make_latest(folder: Path) -> Path:
-    """Point ``latest`` beside a complete run at it, as a relative link.
+    """Point ``latest`` beside a run at it, as a relative link.
 
     Raises:
-        RunFileError: the run is partial, or is not a run.
+        RunFileError: the run is partial and does not say why that is accepted, or is not a run.
     """
     run, _ = read_run(folder)
-    if not run.get("complete"):
+    if not (run.get("complete") or run.get("partial")):
         raise RunFileError(f"{folder} is a partial run; latest is moved only by complete ones")
     link = folder.parent / LATEST
     partial = folder.parent / f".{LATEST}.partial"
@@ -449,8 +449,10 @@ def make_latest(folder: Path) -> Path:
     return link
 
 
-def adopt(folder: Path) -> Path:
+def adopt(folder: Path, partial: str = "") -> Path:
     """Copy a run that was made elsewhere into results/<gpu>/ and, if it is complete, make it latest.
+
+    ``partial`` says what an unfinished run lacks, for everyone who is shown it; it then becomes latest too.
 
     Raises:
         RunFileError: the folder is no run, or a run of that name is there already.
@@ -471,7 +473,9 @@ def adopt(folder: Path) -> Path:
     target.mkdir(parents=True)
     for name in (RUN_FILE, ROWS_FILE, SAMPLES_FILE):
         shutil.copyfile(folder / name, target / name)
-    if run.get("complete"):
+    if partial and not run.get("complete"):
+        _replace(target / RUN_FILE, (json.dumps({**run, "partial": partial}, indent=1) + "\n").encode())
+    if run.get("complete") or partial:
         make_latest(target)
     return target
 
@@ -515,11 +519,17 @@ def provenance(command: Sequence[str], driver: Driver, toolkit: str = "", reques
 def revision() -> str:
     """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
 
-    A copy of the tree that travelled without its history takes it from GEMM_TRACKS_REVISION, else from the bundle.
+    GEMM_TRACKS_REVISION comes first, then the bundle's: a copy of the tree that travelled with a bundle may have no
+    history, or one that stops before the commit that the bundle was made from. An
+    installed package is of its version, such as v0.1.0.
     """
     override = os.environ.get("GEMM_TRACKS_REVISION")
     if override:
         return override
+    bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
+    written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
+    if written is not None and written.is_file():
+        return written.read_text(encoding="utf-8").strip()
 
     def git(*words: str) -> str | None:
         try:
@@ -532,9 +542,8 @@ def revision() -> str:
 
     head = git("rev-parse", "--short=10", "HEAD")
     if head is None or git("rev-parse", "--show-toplevel") != str(repository()):
-        bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
-        written = Path(bundle).expanduser() / REVISION_FILE if bundle else None
-        return written.read_text(encoding="utf-8").strip() if written and written.is_file() else "unknown"
+        installed = "" if (repository() / "pyproject.toml").is_file() else _package_version("gemm-tracks")
+        return f"v{installed}" if installed else "unknown"
     changes = git("status", "--porcelain", "--untracked-files=no")
     return f"{head}{'-dirty' if changes else ''}"
 

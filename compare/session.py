@@ -231,6 +231,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session.add_argument("--resume", type=Path, help="what an earlier session left under OUT")
     adopting = commands.add_parser("adopt", help="take a run made elsewhere into results/")
     adopting.add_argument("folder", type=Path)
+    adopting.add_argument(
+        "--partial", default="", help="what an unfinished run lacks; makes it the latest all the same"
+    )
     given = parser.parse_args(arguments)
     try:
         if given.command == "bundle":
@@ -239,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{folder}: {size / 2**20:.1f} MiB\n")
             return 0
         if given.command == "adopt":
-            sys.stdout.write(f"{runs.adopt(given.folder)}\n")
+            sys.stdout.write(f"{runs.adopt(given.folder, given.partial)}\n")
             return 0
         return run(given.steps.split(","), given.seconds, given.resume)
     except GemmTracksError as error:

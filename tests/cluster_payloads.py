@@ -131,3 +131,26 @@ def make_tuner():
     card = device(here_address())
     one.bench.facts = dataclasses.replace(one.bench.facts, index=card.index, uuid_hash=card.uuid_hash)
     return one
+
+
+def wait_long(parcel, here):
+    """A group that takes ten minutes unless it is stopped."""
+    for step in range(30_000):
+        here.tell(step / 30_000, "waiting")
+        time.sleep(0.02)
+
+
+def compare_on_two_cards(words):
+    """The command on a local cluster of two cards that are not there, whose groups take ten minutes."""
+    from compare import cluster, cluster_compare, driver, job
+    from compare.cli import main
+    from tests import test_job
+
+    cards = tuple(dataclasses.replace(device(f"card:{i}"), ordinal=i, index=i) for i in range(2))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    driver.query = lambda: Driver(version="13.0", devices=cards, problem="")
+    cluster.describe = describe_by_environment
+    cluster_compare.measure_here = wait_long
+    cluster_compare.build_over = lambda workers, chosen, archs, model: {}
+    job.contenders = lambda patterns: (test_job.CUBLAS,)
+    return main(words)

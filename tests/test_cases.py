@@ -1,11 +1,14 @@
 """The table of docs/cases.md against the tests that there are; and the cases that need no kernel."""
 
 import ast
+import random
 import re
 
 import pytest
 
 from compare import counters, inspecting, runs
+from compare.check import draw, inapplicable
+from compare.contenders import every_contender
 from compare.rows import COLUMNS
 from compare.shapes import SETS, parse
 from handwritten import catalog
@@ -82,3 +85,16 @@ def test_a_profilers_duration_is_labelled_and_is_no_time_of_ours():
     assert "clock" in duration.note
     assert "no ratio" in duration.note
     assert not [column for column in COLUMNS if "profiler" in column.meaning]
+
+
+def test_most_random_problems_run_and_fp32_simt_refuses_none():
+    """What `check --fuzz 2000` will draw on a GPU, asked of the kernels without running any."""
+    able = [contender for contender in every_contender() if contender.in_default_set]
+    refused = 0
+    for index in range(2000):
+        contender = random.Random(str(index)).choice(able)
+        shape = draw(contender, random.Random(f"{index} {contender.name}"), small=False)
+        reason = contender.rejects(shape.problem(contender)) or inapplicable(contender, shape.input)
+        assert reason is None or contender.track != "fp32_simt", f"{contender.name}: {reason}"
+        refused += reason is not None
+    assert refused < 0.3 * 2000

@@ -269,6 +269,52 @@ def test_a_cluster_of_this_machines_gpus_shows_each_worker_one_and_leaves_nothin
         time.sleep(0.1)
 
 
+@pytest.mark.slow
+def test_ctrl_c_reaches_the_whole_process_group_and_only_the_command_answers(tmp_path):
+    words = ["compare", "--gpus", "all", "--shapes", "32,48,64", "--out", str(tmp_path / "run")]
+    code = f"import sys; from tests.cluster_payloads import compare_on_two_cards as f; sys.exit(f({words!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GEMM_TRACKS_REVISION": "0123456789"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        said = [process.stdout.readline(), process.stdout.readline()]
+        assert "2 places" in said[0]
+        assert "3 groups to measure over 2 places" in said[1]
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in rest
+    assert "Traceback" not in rest
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_scheduler_that_goes_away_ends_the_command_and_keeps_what_was_finished(hands, tmp_path, monkeypatch, capsys):
+    hands.worker()
+    wait_for_workers(hands, 1)
+    original = runs.RunWriter.add
+
+    def killing(writer, *entry):
+        original(writer, *entry)
+        hands.scheduler.kill()
+
+    monkeypatch.setattr(runs.RunWriter, "add", killing)
+    monkeypatch.setattr(cluster_compare, "check_here", cluster_payloads.check_slowly)
+    began = time.monotonic()
+    assert main(command(hands, tmp_path / "run")) == ClusterError.exit_status
+    assert time.monotonic() - began < 60
+    said = capsys.readouterr().err
+    assert "the scheduler is gone" in said
+    assert f"kept in {tmp_path / 'run'}; the same command goes on from there" in said
+    assert len((tmp_path / "run" / runs.JOURNAL_FILE).read_text().splitlines()) == 2
+
+
 @pytest.fixture
 def cards(hands, machine, monkeypatch):  # noqa: F811 - the fixture of that name
     """Two workers that say they are an H200 each, on which simulated contenders are measured."""

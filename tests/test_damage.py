@@ -41,7 +41,9 @@ def unit(tmp_path, monkeypatch):
 
 
 def environment(**changes):
-    return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+    """Without coverage.py in the process: it writes files of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    return {**kept, "PYTHONPATH": str(ROOT), **changes}
 
 
 BUILD = (

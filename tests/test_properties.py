@@ -108,44 +108,31 @@ def cover(kernel, problem, launches):
     kernel = kernel.runner(problem)
     tile = kernel.tile
     tiles = [-(-extent // block) for extent, block in ((problem.m, tile.BLOCK_M), (problem.n, tile.BLOCK_N))]
-    if isinstance(kernel, StreamKTileKernel):
-        (launch,) = launches
-        steps, cut = -(-problem.k // tile.BLOCK_K), kernel.cut(problem)
-        resident = SM_COUNT * kernel.blocks_per_sm
-        assert launch.blocks == cut.blocks == min(resident, -(-tiles[0] * tiles[1] * steps // kernel.least_steps))
-        assert cut.whole_tiles * steps + cut.shared_steps == tiles[0] * tiles[1] * steps
-        assert cut.shared_steps <= LAST  # the kernel counts them in 32 bits
-        warps = launch.threads // 32
-        assert launch.workspace_zeroed == (4 * (1 + cut.blocks * warps) if cut.shared_steps else 0)
-        assert launch.workspace_zeroed <= kernel.header_bytes
-        parts = 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
-        assert launch.workspace == (kernel.header_bytes + parts if cut.shared_steps else 0)
-    elif isinstance(kernel, ClusterSplitKernel):
-        (launch,) = launches
-        (slices, *others) = launch.cluster
-        assert slices in (1, 2, 4, 8)
-        assert others == [1, 1]
-        assert launch.grid == (tiles[0] * tiles[1] * slices, 1, 1)
-        assert launch.workspace == 0
-    elif isinstance(kernel, StreamKKernel):
+    whole = tiles[0] * tiles[1]
+    if isinstance(kernel, (StreamKKernel, StreamKTileKernel)):
         (launch,) = launches
         steps = -(-problem.k // tile.BLOCK_K)
-        shares = kernel.shares(problem)
-        assert shares.blocks == min(SM_COUNT, -(-tiles[0] * tiles[1] * steps // kernel.least_steps)) == launch.blocks
-        assert shares.whole_tiles * steps + shares.shared_steps == tiles[0] * tiles[1] * steps
+        cut = kernel.shares(problem) if isinstance(kernel, StreamKKernel) else kernel.cut(problem)
+        at_once = SM_COUNT * getattr(kernel, "blocks_per_sm", 1)
+        assert cut.blocks == min(at_once, -(-whole * steps // kernel.least_steps)) == launch.blocks
+        assert cut.whole_tiles * steps + cut.shared_steps == whole * steps
         assert launch.workspace == 0 or launch.workspace >= 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
+    elif isinstance(kernel, ClusterSplitKernel):
+        (launch,) = launches
+        (slices, *_) = launch.cluster
+        assert slices in (1, 2, 4, 8)
+        assert launch.grid == (whole * slices, 1, 1)
     elif isinstance(kernel, HandwrittenKernel):
-        assert [launch.grid for launch in launches] == [(tiles[0] * tiles[1], 1, 1)]
+        assert [launch.grid for launch in launches] == [(whole, 1, 1)]
     elif isinstance(kernel, WgmmaKernel):
         (launch,) = launches
-        down, across = max(tile.CLUSTER_M, 1), max(tile.CLUSTER_N, 1)
-        padded = -(-tiles[0] // down) * down * (-(-tiles[1] // across) * across)
-        assert launch.cluster == (down * across, 1, 1)
-        assert launch.blocks % (down * across) == 0
-        assert launch.blocks == min(padded, SM_COUNT // (down * across) * (down * across))
+        shares = max(tile.CLUSTER_M, 1), max(tile.CLUSTER_N, 1)
+        padded = math.prod(-(-count // share) * share for count, share in zip(tiles, shares, strict=True))
+        cluster = math.prod(shares)
+        assert launch.cluster == (cluster, 1, 1)
+        assert launch.blocks == min(padded, SM_COUNT // cluster * cluster)
     elif isinstance(kernel, MmaSyncKernel):
-        blocks = min(tiles[0] * tiles[1], SM_COUNT) if kernel.persistent else tiles[0] * tiles[1]
-        assert [launch.grid for launch in launches] == [(blocks, 1, 1)]
+        assert [launch.grid for launch in launches] == [(min(whole, SM_COUNT) if kernel.persistent else whole, 1, 1)]
     elif isinstance(kernel, CutlassKernel) and kernel.recipe.arch == 80 and kernel.recipe.swizzle == 1:
         gemms = [launch for launch in launches if launch.unit.name != "cutlass_clear_flags.sm_90a"]
         if not kernel.recipe.is_stream_k:
