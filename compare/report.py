@@ -591,12 +591,14 @@ def result_tables(
     """
     rows = list(rows)
     where, steps = scene(rows), ladder_scene(rows)
-    source = origin(run, recorded=False).removeprefix("Measured here: ")
+    whole, source = (
+        origin(one, recorded=False).removeprefix("Measured here: ") for one in (run, {**run, "partial": None})
+    )
     found = []
     if steps is not None:
-        found.append(_ladder_table(steps, source, summaries or {}))
+        found.append(_ladder_table(steps, whole, summaries or {}))
     if where is not None:
-        found.append(_tracks_table(where, source))
+        found.append(_tracks_table(where, whole if steps is None else source))
     more = (_dispatch_table(rows, source), _means_table(rows, source))
     return (*found, *(table for table in more if table is not None))
 
@@ -652,7 +654,9 @@ def _means_table(rows: Sequence[Row], source: str) -> ResultTable | None:
         if not row["is_default"]:
             shown.add(family)
         mark = " ".join(part for part in (_mark(row), "" if row["layout"] == "rr" else str(row["layout"])) if part)
-        means = (_mean(one.of.get(window)) for window in WINDOWS)
+        means = [_mean(one.of.get(window)) for window in WINDOWS]
+        if all(not text or text.endswith("timed") for text in means):
+            continue
         lines.append((TRACK_TITLES[row["track"]].partition(" (")[0], str(row["name"]), mark, *means))
     if not lines:
         return None
@@ -661,7 +665,7 @@ def _means_table(rows: Sequence[Row], source: str) -> ResultTable | None:
     return ResultTable(
         "Over the squares",
         f"{source}. Geometric means of the ratio to cuBLAS on the same track, warm L2, over {sizes}; over n of N where "
-        "the rest has no time.",
+        "the rest has no time, and left out where that is half of them.",
         ("track", "kernel", "", *WINDOWS),
         (False, False, False, True, True),
         (False, True, False, False, False),
@@ -742,7 +746,7 @@ def markdown(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str
         rule = ["---:" if right else "---" for head, right in zip(table.heads, table.right, strict=True) if head]
         lines += [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|"]
         for cells in table.lines:
-            texts = [f"`{cell}`" if code else cell for cell, code in zip(cells, table.code, strict=True)]
+            texts = [f"`{cell}`" if code and cell else cell for cell, code in zip(cells, table.code, strict=True)]
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in _joined(table.heads, texts))} |")
     return "\n".join(lines)
 
@@ -778,7 +782,7 @@ def latex(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, s
         lines += [f"    {' & '.join(escaped(head) for head in table.heads if head)} \\\\", r"    \midrule"]
         for cells in table.lines:
             texts = [
-                f"\\texttt{{{escaped(cell)}}}" if code else escaped(cell)
+                f"\\texttt{{{escaped(cell)}}}" if code and cell else escaped(cell)
                 for cell, code in zip(cells, table.code, strict=True)
             ]
             lines.append(f"    {' & '.join(_joined(table.heads, texts))} \\\\")

@@ -16,7 +16,19 @@ from cutlass_ref import packers
 from cutlass_ref.emit import HEADERS, emit, include_folders
 from cutlass_ref.packers import Group, Packed
 from cutlass_ref.recipe import SWIZZLES, Recipe, Shape3
-from kernel.contract import ITEMSIZE, LAYOUTS, MAX_GRID_YZ, Argument, Kernel, Launch, Pointers, Problem, Unit, ceil_div
+from kernel.contract import (
+    INT32_MAX,
+    ITEMSIZE,
+    LAYOUTS,
+    MAX_GRID_YZ,
+    Argument,
+    Kernel,
+    Launch,
+    Pointers,
+    Problem,
+    Unit,
+    ceil_div,
+)
 from kernel.errors import CatalogError
 
 ARCH = "sm_90a"
@@ -31,6 +43,8 @@ MAX_EXTENT = 2**31 - 512
 MAX_K_SM80 = 2**30
 """The largest k for which the host code of the sm80 generation (SIMT kernels are of it) lays out a grid: beyond it,
 its round-up wraps and the grid's z extent becomes -1."""
+TILE_GROUP = 16
+"""Tiles that a persistent grid is rounded up to along m and n: at most two of a cluster times eight of a swizzle."""
 CLEAR_SOURCE = Path(__file__).with_name("clear_flags.cu")
 CLEAR_ENTRY = "cutlass_clear_flags"
 CLEAR_THREADS = 128
@@ -89,6 +103,16 @@ class CutlassKernel(Kernel):
                 return f"{name} = {extent}; CUTLASS rounds extents up in 32 bits, at most {MAX_EXTENT} is possible"
         if self.recipe.arch == 80 and problem.k > MAX_K_SM80:
             return f"k = {problem.k}; CUTLASS 2 counts slices of k in 32 bits, at most {MAX_K_SM80} is possible"
+        if self.recipe.arch == 90 or self.recipe.is_stream_k:
+            down, across = (
+                ceil_div(ceil_div(extent, block), TILE_GROUP) * TILE_GROUP
+                for extent, block in zip((problem.m, problem.n), self.recipe.block, strict=False)
+            )
+            if down * across > INT32_MAX:
+                return (
+                    f"m = {problem.m}, n = {problem.n} take {down * across} tiles; "
+                    f"CUTLASS counts them in 32 bits, at most {INT32_MAX} are possible"
+                )
         if self.recipe.opclass == "simt":
             return None
         operands = (
