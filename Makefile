@@ -25,10 +25,10 @@ compare: $(STAMP)  ## the main job: build, check, time and report (ARGS="--shape
 	$(PY) -m compare compare $(ARGS)
 
 test: $(STAMP)  ## the tests that are quick and need no GPU
-	$(PY) -m pytest -m "not slow and not gpu" $(ARGS)
+	$(PY) -m pytest -n logical --dist worksteal -m "not slow and not gpu" $(ARGS)
 
 test-slow: $(STAMP)  ## the rest of the tests that need no GPU
-	$(PY) -m pytest -m "slow and not gpu" $(ARGS)
+	$(PY) -m pytest -n logical --dist worksteal -m "slow and not gpu" $(ARGS)
 
 coverage: $(STAMP)  ## which lines run without a GPU (all tests, 15 minutes); below 90 % it fails
 	$(PY) -m pytest -m "not gpu" --cov --cov-report=term $(ARGS)

@@ -14,7 +14,7 @@ from kernel.disassemble import sass
 from kernel.errors import BuildError
 from kernel.gate import objections
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
 
 OWN = [(kernel, unit) for kernel in KERNELS for unit in kernel.units() if unit.name.startswith(f"{kernel.name}.")]
 every_build = pytest.mark.parametrize(("kernel", "unit"), OWN, ids=[unit.name for _, unit in OWN])
