@@ -1,4 +1,4 @@
-"""Renews what follows from other files: tables and picture of README and docs/simt.md, docs/rows.md, the run's page."""
+"""Renews what follows from other files: tables and picture of READMEs and docs/simt.md, docs/rows.md, a run's page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from compare.rows import COLUMNS
 from kernel.errors import GemmTracksError, RunFileError
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+CHINESE = Path("README.zh-CN.md")
 PICTURE = Path("docs/tracks.svg")
 ROWS_PAGE = Path("docs/rows.md")
 SIMT_PAGE = Path("docs/simt.md")
@@ -90,7 +91,10 @@ def columns_page() -> str:
 def main(path: Path | None = None) -> int:
     page = path or runs.repository() / "README.md"
     try:
-        page.write_text(rewrite(page.read_text(encoding="utf-8"), current_table()), encoding="utf-8")
+        table = current_table()
+        for front in (page, page.parent / CHINESE):
+            if front == page or front.exists():
+                front.write_text(rewrite(front.read_text(encoding="utf-8"), table), encoding="utf-8")
         (page.parent / PICTURE).write_text(current_picture(), encoding="utf-8")
         (page.parent / ROWS_PAGE).write_text(columns_page(), encoding="utf-8")
         simt = page.parent / SIMT_PAGE

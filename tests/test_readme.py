@@ -45,6 +45,22 @@ def test_links_and_pictures_lead_somewhere():
         assert "://" in target or (runs.repository() / target).exists(), target
 
 
+def test_the_chinese_page_has_the_same_tables_headings_commands_and_links():
+    chinese = (runs.repository() / readme.CHINESE).read_text(encoding="utf-8")
+    block = re.compile(f"{readme.BEGIN}.*?{readme.END}", re.DOTALL)
+    assert block.findall(chinese) == block.findall(PAGE), "run `make readme`"
+    both = [block.sub("", text) for text in (PAGE, chinese)]
+    for what in (r"^#+(?= )", r"^```.*?^```$"):
+        ours, theirs = (re.findall(what, text, re.MULTILINE | re.DOTALL) for text in both)
+        assert ours == theirs
+    ours, theirs = (re.findall(r"^\| (`[^`]+`|---)", text, re.MULTILINE) for text in both)
+    assert ours == theirs
+    ours, theirs = (re.findall(r"\]\(([^)#]+)\)", text) for text in both)
+    assert [readme.CHINESE.name, *ours[1:]] == ours
+    assert ["README.md", *theirs[1:]] == theirs
+    assert ours[1:] == theirs[1:]
+
+
 def test_every_command_named_in_the_readme_exists():
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
     named = [shlex.split(line, comments=True)[1] for line in PAGE.splitlines() if line.startswith("gemm-tracks ")]
