@@ -1,11 +1,11 @@
-"""Renews what follows from other files: tables and picture of READMEs and docs/simt.md, docs/rows.md, a run's page."""
+"""Renews what follows from other files: both READMEs, docs/simt.md, rows.md and api.md, tracks.svg, a run's page."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from compare import runs, simt_page
+from compare import api_page, runs, simt_page
 from compare.report import markdown
 from compare.reporting import page_of, summaries
 from compare.rows import COLUMNS
@@ -15,6 +15,7 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 CHINESE = Path("README.zh-CN.md")
 PICTURE = Path("docs/tracks.svg")
 ROWS_PAGE = Path("docs/rows.md")
+API_PAGE = Path("docs/api.md")
 SIMT_PAGE = Path("docs/simt.md")
 PAGE = "report.html"
 """The page of a recorded run, in its folder."""
@@ -97,6 +98,7 @@ def main(path: Path | None = None) -> int:
                 front.write_text(rewrite(front.read_text(encoding="utf-8"), table), encoding="utf-8")
         (page.parent / PICTURE).write_text(current_picture(), encoding="utf-8")
         (page.parent / ROWS_PAGE).write_text(columns_page(), encoding="utf-8")
+        (page.parent / API_PAGE).write_text(api_page.text(), encoding="utf-8")
         simt = page.parent / SIMT_PAGE
         if simt.exists():
             text = rewrite(

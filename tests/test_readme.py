@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from compare import readme, runs, simt_page
+from compare import api_page, readme, runs, simt_page
 from compare.cli import app
 from handwritten.catalog import LADDER
 from kernel.errors import RunFileError
@@ -38,6 +38,13 @@ def test_the_page_on_columns_is_their_own_and_its_example_runs():
     assert page == readme.columns_page(), "run `make readme`"
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(example, {})
+
+
+def test_the_page_on_the_api_is_the_docstrings_own():
+    page = (runs.repository() / readme.API_PAGE).read_text(encoding="utf-8")
+    assert page == api_page.text(), "run `make readme`"
+    for path in api_page.ENTRIES:
+        assert f"## {path}\n" in page
 
 
 def test_links_and_pictures_lead_somewhere():
