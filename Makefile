@@ -48,7 +48,7 @@ bundle: $(STAMP)  ## write what a GPU machine needs to run this checkout into bu
 gpu-session: $(STAMP)  ## on a GPU: GPU tests, sanitizer, and the run that is recorded
 	$(PY) -m compare.session run $(ARGS)
 
-readme: $(STAMP)  ## renew the README's table and picture, and the recorded run's page, from results/nvidia-h200/latest
+readme: $(STAMP)  ## renew tables, pictures and pages that follow from code and results/nvidia-h200/latest
 	$(PY) -m compare.readme
 
 report: $(STAMP)  ## the recorded run as one HTML page in build/report.html (RUN=folder of another)

@@ -47,9 +47,13 @@ def test_the_page_on_the_api_is_the_docstrings_own():
         assert f"## {path}\n" in page
 
 
-def test_links_and_pictures_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert "://" in target or (runs.repository() / target).exists(), target
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/tutorial.md", "docs/adding_a_kernel.md", "docs/reading_the_report.md"]
+)
+def test_links_and_pictures_lead_somewhere(name):
+    page = runs.repository() / name
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
 
 
 def test_the_chinese_page_has_the_same_tables_headings_commands_and_links():
@@ -63,8 +67,7 @@ def test_the_chinese_page_has_the_same_tables_headings_commands_and_links():
     ours, theirs = (re.findall(r"^\| (`[^`]+`|---)", text, re.MULTILINE) for text in both)
     assert ours == theirs
     ours, theirs = (re.findall(r"\]\(([^)#]+)\)", text) for text in both)
-    assert [readme.CHINESE.name, *ours[1:]] == ours
-    assert ["README.md", *theirs[1:]] == theirs
+    assert (ours[0], theirs[0]) == (readme.CHINESE.name, "README.md")
     assert ours[1:] == theirs[1:]
 
 
