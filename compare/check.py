@@ -478,7 +478,7 @@ class Failure:
     @classmethod
     def of(cls, contender: Contender, shape: Shape, verdict: Verdict, executor: Executor) -> Failure:
         """The failure as it was drawn, not shrunk yet."""
-        command = f"gemm-tracks check --device {executor.name} --kernels {contender.name} --shapes '{shape}'"
+        command = f"gemm-tracks check --device {executor.name} {contender.selected_by} --shapes '{shape}'"
         return cls(drawn=shape, smallest=shape, verdict=verdict, command=command)
 
 

@@ -68,6 +68,11 @@ class Contender(ABC):
         """Whether it picks one of our kernels for each problem rather than being one."""
         return False
 
+    @property
+    def selected_by(self) -> str:
+        """Options of ``check`` and ``compare`` that choose this contender alone."""
+        return f"--kernels {self.name}"
+
     @abstractmethod
     def rejects(self, problem: Problem) -> str | None:
         """Why the problem cannot be run (operand, extent, rule), or None if it can."""
@@ -217,16 +222,21 @@ def every_contender() -> tuple[Contender, ...]:
     return tuple(found)
 
 
-def contenders(patterns: Sequence[str] | None = None) -> tuple[Contender, ...]:
+def contenders(patterns: Sequence[str] | None = None, own: Sequence[Contender] = ()) -> tuple[Contender, ...]:
     """Contenders whose names match any of the patterns, in catalog order; all where none is given.
 
     Args:
         patterns: names or globs (``v?_*``); one text may hold several, separated by commas.
+        own: contenders from files of the user's, which are chosen whatever the patterns; they follow their family.
 
     Raises:
         CatalogError: a pattern matches nothing (the text names the nearest ones), or there is no name in the texts.
     """
-    return choose(every_contender(), patterns)
+    if not own:
+        return choose(every_contender(), patterns)
+    known = sorted((*every_contender(), *own), key=lambda contender: FAMILIES.index(contender.family))
+    chosen = choose(known, patterns)
+    return tuple(contender for contender in known if contender in own or contender in chosen)
 
 
 def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[Contender, ...]:
