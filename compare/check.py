@@ -611,7 +611,7 @@ def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:
     if aligned:
         pads, aligns = [ceil_div(pad, 16) * 16 for pad in pads], [max(align, 16) for align in aligns]
     usable = [name for name in DISTRIBUTIONS if inapplicable(contender, name) is None]
-    return Shape(
+    drawn = Shape(
         m=m,
         n=n,
         k=k,
@@ -627,6 +627,7 @@ def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:
         input=rng.choice(("uniform", "uniform", "normal", *usable)),
         seed=rng.randrange(2**16),
     )
+    return contender.nearest(drawn)
 
 
 MOST_SHRINKS = 200

@@ -13,13 +13,16 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
 from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile, unaligned
 from kernel.errors import CatalogError
 from kernel.plan import SCALE_VARIANT, plan
+
+if TYPE_CHECKING:
+    from compare.shapes import Shape
 
 NO_TILE = Tile()
 
@@ -107,6 +110,10 @@ class Contender(ABC):
         """A problem of this contender's types, in its first layout unless another is given."""
         types = {"dtype_in": self.dtype_in, "dtype_acc": self.dtype_acc, "dtype_out": self.dtype_out}
         return Problem(m=m, n=n, k=k, **{"layout": self.layouts[0], **types, **changes})
+
+    def nearest(self, shape: Shape) -> Shape:
+        """What ``check --fuzz`` takes in place of a shape it drew; another one where this would only be refused."""
+        return shape
 
     def rejects_type_or_layout(self, problem: Problem) -> str | None:
         """The part of :meth:`rejects` that is common to all families."""

@@ -32,6 +32,7 @@ from kernel.errors import UsageError
 from kernel.gate import objections
 
 if TYPE_CHECKING:
+    from compare.shapes import Shape
     from kernel.machine.ptx import Function, Module, Variable
 
 ARCH = "sm_90a"
@@ -140,6 +141,14 @@ class OwnContender(KernelContender):
     @property
     def selected_by(self) -> str:
         return self.options.words()
+
+    def nearest(self, shape: Shape) -> Shape:
+        assert isinstance(self.kernel, OwnKernel)
+        kernel, extents = self.kernel, (shape.m, shape.n, shape.k)
+        m, n, k = (ceil_div(have, of) * of for have, of in zip(extents, kernel.multiples, strict=True))
+        a, b, c = (max(align, kernel.align) for align in (shape.align_a, shape.align_b, shape.align_c))
+        near = dataclasses.replace(shape, m=m, n=n, k=k, align_a=a, align_b=b, align_c=c)
+        return near if kernel.pitched else dataclasses.replace(near, pad_a=0, pad_b=0, pad_c=0)
 
     @property
     def identity(self) -> str:
