@@ -272,6 +272,10 @@ def inspect(
         Path | None,
         typer.Option("--svg", help="Also draw the lane maps, side by side, into this file."),
     ] = None,
+    symbol: Annotated[str, typer.Option("--symbol", help="Which kernel of a file; its only one.")] = "",
+    threads: Annotated[
+        str, typer.Option("--threads", help="Threads of its block, as 256 or 16x16; its launch bound, else 256.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
@@ -300,7 +304,9 @@ def inspect(
     }
     wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
-    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout):
+    if run_inspect(
+        what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout, symbol=symbol, threads=threads
+    ):
         raise typer.Exit(1)
 
 

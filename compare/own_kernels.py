@@ -212,7 +212,7 @@ class OwnOptions:
         multiples = extents_of("--multiples", self.multiples, (3,), "128x128x16") if self.multiples else (1, 1, 1)
         if self.align & (self.align - 1) or not 4 <= self.align <= 256:
             raise UsageError(f"--align {self.align}: a power of two from 4 to 256 is needed")
-        given_block = self._block() if self.threads else None
+        given_block = block_of(self.threads) if self.threads else None
         if not re.fullmatch(r"\w*", self.symbol):
             raise UsageError(f"--symbol {self.symbol!r}: a kernel's name is needed, without its parameters")
         built = artifact(unit_of(file))
@@ -257,15 +257,6 @@ class OwnOptions:
             raise UsageError(f"--grid {self.grid}: one of {', '.join(GRIDS)} is needed")
         return self.grid or GRIDS[0]
 
-    def _block(self) -> tuple[int, int, int]:
-        x, y, z = (*extents_of("--threads", self.threads, (1, 2, 3), "256 or 16x16"), 1, 1)[:3]
-        if x * y * z > MAX_THREADS or z > MAX_THREADS_Z:
-            raise UsageError(
-                f"--threads {self.threads}: {x * y * z} threads; a block has at most {MAX_THREADS}, "
-                f"and at most {MAX_THREADS_Z} along z"
-            )
-        return x, y, z
-
     def _function(self, file: Path, module: Module) -> Function:
         from kernel.machine.command import entry_of
 
@@ -309,6 +300,21 @@ def extents_of(option: str, text: str, counts: tuple[int, ...], example: str) ->
     if len(parts) not in counts or not all(re.fullmatch(r"[0-9]{1,9}", part) and int(part) for part in parts):
         raise UsageError(f"{option} {text!r}: numbers of at least 1 are needed, such as {example}")
     return tuple(int(part) for part in parts)
+
+
+def block_of(threads: str) -> tuple[int, int, int]:
+    """A block's extents from ``--threads``.
+
+    Raises:
+        UsageError: they are no extents, or no GPU has blocks of that size.
+    """
+    x, y, z = (*extents_of("--threads", threads, (1, 2, 3), "256 or 16x16"), 1, 1)[:3]
+    if x * y * z > MAX_THREADS or z > MAX_THREADS_Z:
+        raise UsageError(
+            f"--threads {threads}: {x * y * z} threads; a block has at most {MAX_THREADS}, "
+            f"and at most {MAX_THREADS_Z} along z"
+        )
+    return x, y, z
 
 
 def plain_name(entry: str) -> str:

@@ -230,10 +230,23 @@ def test_the_page_s_example_works_as_printed(tmp_path, monkeypatch, no_gpu, caps
     ]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.cu").write_text(source)
-    assert [words[:2] for words in commands] == [["gemm-tracks", "check"]] * 2 + [["gemm-tracks", "compare"]]
+    assert [words[1] for words in commands] == ["check", "check", "compare", "inspect"]
     for words in commands:
         assert main(words[1:]) == 0
         assert "my_sgemm" in capsys.readouterr().out
+
+
+def test_one_kernel_of_a_file_is_inspected_by_its_symbol_and_block(capsys):
+    assert main(["inspect", str(SMALL), "--json", "--symbol", "plain_sgemm", "--threads", "8x8"]) == 0
+    assert '"plain_sgemm"' in capsys.readouterr().out
+    for words, says in (
+        (["inspect", str(SMALL)], "name one of them"),
+        (["inspect", str(SMALL), "--symbol", "missing"], "missing"),
+        (["inspect", str(SMALL), "--symbol", "plain_sgemm", "--threads", "2000"], "1024"),
+        (["inspect", "v0_naive", "--symbol", "v0_naive"], "from a file"),
+    ):
+        assert main(words) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.gpu
