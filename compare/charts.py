@@ -33,7 +33,7 @@ from compare.figures import (
     is_side_rung,
     rung,
 )
-from compare.report import Row, Shape
+from compare.report import Row, Shape, is_dispatcher
 
 WIDE, NARROW = 1080, 360
 """Natural widths of the two drawings of every figure, in CSS pixels."""
@@ -71,9 +71,10 @@ def _is_burst(row: Row) -> bool:
 
 
 def clusters(rows: Iterable[Row], place: Scale, apart: float) -> list[tuple[float, str]]:
-    """Labels of rungs that stand clear of one another: neighbours that are too close share one."""
+    """Labels of rungs that stand clear of one another: those too close share one, dispatchers have none."""
     found: list[tuple[list[float], list[str]]] = []
-    for row in sorted((row for row in rows if not is_side_rung(row) or row["track"] != "fp32_simt"), key=_tflops):
+    rungs = [row for row in rows if not is_dispatcher(row) and (not is_side_rung(row) or row["track"] != "fp32_simt")]
+    for row in sorted(rungs, key=_tflops):
         x = place(_tflops(row))
         if found and x - found[-1][0][-1] < apart:
             found[-1][0].append(x)

@@ -478,7 +478,7 @@ class Failure:
     @classmethod
     def of(cls, contender: Contender, shape: Shape, verdict: Verdict, executor: Executor) -> Failure:
         """The failure as it was drawn, not shrunk yet."""
-        command = f"gemm-tracks check --device {executor.name} --kernels {contender.name} --shapes '{shape}'"
+        command = f"gemm-tracks check --device {executor.name} {contender.selected_by} --shapes '{shape}'"
         return cls(drawn=shape, smallest=shape, verdict=verdict, command=command)
 
 
@@ -611,7 +611,7 @@ def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:
     if aligned:
         pads, aligns = [ceil_div(pad, 16) * 16 for pad in pads], [max(align, 16) for align in aligns]
     usable = [name for name in DISTRIBUTIONS if inapplicable(contender, name) is None]
-    return Shape(
+    drawn = Shape(
         m=m,
         n=n,
         k=k,
@@ -627,6 +627,7 @@ def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:
         input=rng.choice(("uniform", "uniform", "normal", *usable)),
         seed=rng.randrange(2**16),
     )
+    return contender.nearest(drawn)
 
 
 MOST_SHRINKS = 200

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from compare.building import Built
     from compare.check import Executor, FuzzReport, Verdict
+    from compare.own_kernels import OwnOptions
 
 DEFAULT_SHAPES = {"gpu": "ladder", "cpu": "small"}
 WORTH_SAYING_S = 30.0
@@ -76,9 +77,16 @@ def unmade_for_want_of_packages(chosen: Sequence[Contender], built: Built) -> di
 
 
 def run_checks(
-    patterns: Sequence[str] | None, shapes: str, device: str, *, fuzz: int, seed: int, as_json: bool
+    patterns: Sequence[str] | None,
+    shapes: str,
+    device: str,
+    *,
+    fuzz: int,
+    seed: int,
+    as_json: bool,
+    own: OwnOptions | None = None,
 ) -> bool:
-    """Run the command; true where a check failed.
+    """Run the command; true where a check failed. ``own`` names a kernel of the user's, checked alone by default.
 
     Raises:
         GemmTracksError: nothing could be checked.
@@ -95,7 +103,8 @@ def run_checks(
     wanted = parse(shapes or DEFAULT_SHAPES[where.name])
     if not device and where.name == "cpu":
         messages().print(f"{driver.query().problem}: checking on the PTX machine, on the CPU")
-    chosen = contenders(patterns)
+    mine = own.contenders() if own is not None else ()
+    chosen = contenders(patterns, mine) if patterns or not mine else mine
     if not patterns:
         chosen = tuple(contender for contender in chosen if contender.in_default_set)
     unable = {c.name: c.needs() for c in chosen if where.name == "gpu" and c.needs()}

@@ -56,6 +56,27 @@ Scheduler = Annotated[
         "--scheduler", metavar="ADDRESS", help="Spread it over a Dask cluster that runs, such as tcp://host:8786."
     ),
 ]
+With = Annotated[
+    Path | None,
+    typer.Option(
+        "--with", metavar="FILE", help="A .cu file with an SGEMM of yours that joins in: docs/own_kernels.md."
+    ),
+]
+Symbol = Annotated[str, typer.Option("--symbol", help="With --with: the kernel's name; the file's only one.")]
+OwnTile = Annotated[
+    str, typer.Option("--tile", help="With --with: what a block computes, as 128x128x16 or 16x16 (m, n, step in k).")
+]
+Threads = Annotated[
+    str, typer.Option("--threads", help="With --with: threads of a block, as 256 or 16x16; its launch bound, else 256.")
+]
+OwnGrid = Annotated[
+    str, typer.Option("--grid", help="With --with: xy has blockIdx.x along n, y along m; yx the reverse; linear is 1D.")
+]
+Smem = Annotated[int, typer.Option("--smem", min=0, help="With --with: bytes of dynamic shared memory.")]
+Multiples = Annotated[
+    str, typer.Option("--multiples", help="With --with: take only m, n, k that these divide, as 128x128x16.")
+]
+Align = Annotated[int, typer.Option("--align", min=1, help="With --with: bytes that A, B and C must be aligned to.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -124,20 +145,32 @@ def check(
     ] = "",
     fuzz: Annotated[int, typer.Option("--fuzz", min=0, help="Draw so many problems at random instead.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Fixes the draws of --fuzz.")] = 0,
+    with_file: With = None,
+    symbol: Symbol = "",
+    tile: OwnTile = "",
+    threads: Threads = "",
+    grid: OwnGrid = "",
+    smem: Smem = 0,
+    multiples: Multiples = "",
+    align: Align = 4,
     as_json: AsJson = False,
 ) -> None:
     """Numerical agreement with float64, nothing timed. Exit status 1 if any check fails.
 
-    Shapes default to the set 'ladder' on a GPU and 'small' on the CPU; kernels to every default one.
+    Shapes default to the set 'ladder' on a GPU and 'small' on the CPU; kernels to every default one, or to that of
+    --with alone.
 
     \b
     Examples:
       gemm-tracks check --kernels v2_block_tile --shapes 35x79x19,4092
       gemm-tracks check --device cpu --kernels 'v*' --fuzz 50
+      gemm-tracks check --device cpu --with mine.cu --symbol mine --tile 64x64x8
     """
     from compare.checking import run_checks
+    from compare.own_kernels import OwnOptions
 
-    failed = run_checks(kernels, shapes, device, fuzz=fuzz, seed=seed, as_json=as_json)
+    own = OwnOptions(with_file, symbol, tile, threads, grid, smem, multiples, align)
+    failed = run_checks(kernels, shapes, device, fuzz=fuzz, seed=seed, as_json=as_json, own=own)
     if failed:
         raise typer.Exit(1)
 
@@ -161,6 +194,14 @@ def compare_(
     device: Annotated[
         int | None, typer.Option("--device", "-d", min=0, help="Which of the visible GPUs, from 0; else the first.")
     ] = None,
+    with_file: With = None,
+    symbol: Symbol = "",
+    tile: OwnTile = "",
+    threads: Threads = "",
+    grid: OwnGrid = "",
+    smem: Smem = 0,
+    multiples: Multiples = "",
+    align: Align = 4,
     as_json: AsJson = False,
 ) -> None:
     """The main job: build, check, time and report.
@@ -175,8 +216,10 @@ def compare_(
       gemm-tracks compare
       gemm-tracks compare --kernels 'v*,cublas_sgemm' --shapes 1024,4096 --out build/run
       gemm-tracks compare --record --gpus all
+      gemm-tracks compare --with mine.cu --symbol mine --tile 128x128x16 --kernels 'v6*,cublas_sgemm'
     """
     from compare.job import run_compare
+    from compare.own_kernels import OwnOptions
 
     failed = run_compare(
         kernels,
@@ -188,6 +231,7 @@ def compare_(
         gpus=gpus,
         scheduler=scheduler,
         cpu=cpu,
+        own=OwnOptions(with_file, symbol, tile, threads, grid, smem, multiples, align),
     )
     if failed:
         raise typer.Exit(1)
@@ -228,6 +272,10 @@ def inspect(
         Path | None,
         typer.Option("--svg", help="Also draw the lane maps, side by side, into this file."),
     ] = None,
+    symbol: Annotated[str, typer.Option("--symbol", help="Which kernel of a file; its only one.")] = "",
+    threads: Annotated[
+        str, typer.Option("--threads", help="Threads of its block, as 256 or 16x16; its launch bound, else 256.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
@@ -256,7 +304,9 @@ def inspect(
     }
     wanted |= {"races": races, "ncu": ncu}
     views = [name for name, on in wanted.items() if on]
-    if run_inspect(what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout):
+    if run_inspect(
+        what, shape, views, as_json=as_json, gpu=gpu, svg=svg, layout=layout, symbol=symbol, threads=threads
+    ):
         raise typer.Exit(1)
 
 

@@ -13,13 +13,16 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from handwritten.dispatch import DispatchKernel
 from kernel import build, toolchain
 from kernel.contract import FAMILIES, Kernel, Pointers, Problem, Tile, unaligned
 from kernel.errors import CatalogError
 from kernel.plan import SCALE_VARIANT, plan
+
+if TYPE_CHECKING:
+    from compare.shapes import Shape
 
 NO_TILE = Tile()
 
@@ -68,6 +71,11 @@ class Contender(ABC):
         """Whether it picks one of our kernels for each problem rather than being one."""
         return False
 
+    @property
+    def selected_by(self) -> str:
+        """Options of ``check`` and ``compare`` that choose this contender alone."""
+        return f"--kernels {self.name}"
+
     @abstractmethod
     def rejects(self, problem: Problem) -> str | None:
         """Why the problem cannot be run (operand, extent, rule), or None if it can."""
@@ -102,6 +110,10 @@ class Contender(ABC):
         """A problem of this contender's types, in its first layout unless another is given."""
         types = {"dtype_in": self.dtype_in, "dtype_acc": self.dtype_acc, "dtype_out": self.dtype_out}
         return Problem(m=m, n=n, k=k, **{"layout": self.layouts[0], **types, **changes})
+
+    def nearest(self, shape: Shape) -> Shape:
+        """What ``check --fuzz`` takes in place of a shape it drew; another one where this would only be refused."""
+        return shape
 
     def rejects_type_or_layout(self, problem: Problem) -> str | None:
         """The part of :meth:`rejects` that is common to all families."""
@@ -217,16 +229,21 @@ def every_contender() -> tuple[Contender, ...]:
     return tuple(found)
 
 
-def contenders(patterns: Sequence[str] | None = None) -> tuple[Contender, ...]:
+def contenders(patterns: Sequence[str] | None = None, own: Sequence[Contender] = ()) -> tuple[Contender, ...]:
     """Contenders whose names match any of the patterns, in catalog order; all where none is given.
 
     Args:
         patterns: names or globs (``v?_*``); one text may hold several, separated by commas.
+        own: contenders from files of the user's, which are chosen whatever the patterns; they follow their family.
 
     Raises:
         CatalogError: a pattern matches nothing (the text names the nearest ones), or there is no name in the texts.
     """
-    return choose(every_contender(), patterns)
+    if not own:
+        return choose(every_contender(), patterns)
+    known = sorted((*every_contender(), *own), key=lambda contender: FAMILIES.index(contender.family))
+    chosen = choose(known, patterns)
+    return tuple(contender for contender in known if contender in own or contender in chosen)
 
 
 def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[Contender, ...]:

@@ -519,6 +519,7 @@ def _provenance(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Revision", run.get("revision")),
         ("Command", " ".join(map(str, command)) if isinstance(command, list) else command),
         ("Complete", None if run.get("complete") is None else "yes" if run.get("complete") else "no"),
+        ("What it lacks", run.get("partial")),
         ("Rows", run.get("rows")),
         *((f"Package {name}", version) for name, version in _pairs(run.get("packages"))),
         *((f"Variable {name}", value) for name, value in _pairs(run.get("environment"))),

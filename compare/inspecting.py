@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare.contenders import KernelContender, contenders
+from compare.own_kernels import block_of
 from kernel.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ def run_inspect(
     gpu: str = "",
     svg: Path | None = None,
     layout: str = "",
+    symbol: str = "",
+    threads: str = "",
 ) -> bool:
     """Run the command; true where the view ``races`` found a fault.
 
     ``gpu`` names the device of the roofline; ``svg`` is a file for the picture of the lane maps; ``layout`` is that of
-    A and B, a kernel's first where it is left out.
+    A and B, a kernel's first where it is left out. ``symbol`` and ``threads`` name a file's kernel and its block.
 
     Raises:
         GemmTracksError: a name is unknown, a build failed, or a tool is missing.
@@ -45,7 +48,7 @@ def run_inspect(
 
     if len(what) > 2 and not views and not as_json and svg is None:
         raise UsageError(f"{len(what)} names were given; one, or two for side by side, are needed without a view")
-    found = [inspection_of(name, shape, gpu, layout) for name in what]
+    found = [inspection_of(name, shape, gpu, layout, symbol, threads) for name in what]
     if svg is not None:
         write_picture(found, svg)
     outcomes = [races_of(name, shape) for name in what] if "races" in views else []
@@ -126,11 +129,13 @@ def roof_of(gpu: str, track: str) -> Roof | None:
     return Roof(gpu, published, BANDWIDTH[gpu]) if published else None
 
 
-def inspection_of(name: str, shape: str, gpu: str = "", layout: str = "") -> Inspection:
-    """The inspection of a kernel by name, or of a file.
+def inspection_of(
+    name: str, shape: str, gpu: str = "", layout: str = "", symbol: str = "", threads: str = ""
+) -> Inspection:
+    """The inspection of a kernel by name, or of a file, whose kernel ``symbol`` then names and ``threads`` sizes.
 
     Raises:
-        UsageError: the name is a library's, which has no code of ours.
+        UsageError: the name is a library's, which has no code of ours; a symbol or block for one of a catalog.
         LayoutError, RejectedError: no such layout, or the kernel does not take it.
         CatalogError: an unknown device or kernel.
     """
@@ -138,7 +143,11 @@ def inspection_of(name: str, shape: str, gpu: str = "", layout: str = "") -> Ins
     from kernel.inspection import inspect_file, inspect_kernel, problem_for
 
     if name.endswith(FILE_SUFFIXES):
-        return inspect_file(Path(name), roof=roof_of(gpu, "fp32_simt") if gpu else None)
+        roof = roof_of(gpu, "fp32_simt") if gpu else None
+        block = block_of(threads) if threads else None
+        return inspect_file(Path(name), entry=symbol or None, block=block, roof=roof)
+    if symbol or threads:
+        raise UsageError(f"{name}: --symbol and --threads are for a kernel from a file")
     try:
         (*_, contender) = contenders([name])
     except CatalogError:

@@ -24,6 +24,7 @@ from kernel.errors import BuildError, CheckError, GemmTracksError, MissingToolEr
 if TYPE_CHECKING:
     from compare.ceilings import Ceiling
     from compare.measure import Measurement, Settings
+    from compare.own_kernels import OwnContender, OwnOptions
     from compare.shapes import Shape
 
 DEFAULT_SHAPES = "default"
@@ -64,14 +65,17 @@ class Request:
     patterns: tuple[str, ...]
     shapes: str
     record: bool
+    own: tuple[OwnContender, ...] = ()
+    """Kernels of the user's, compared besides."""
 
     def __str__(self) -> str:
         mode = "record" if self.record else "compare"
-        return f"{mode}; kernels {','.join(self.patterns) or 'default set'}; shapes {self.shapes or 'default'}"
+        text = f"{mode}; kernels {','.join(self.patterns) or 'default set'}; shapes {self.shapes or 'default'}"
+        return "; ".join((text, *(contender.identity for contender in self.own)))
 
     def contenders(self) -> tuple[Contender, ...]:
         """Those that were named, else the default set."""
-        chosen = contenders(self.patterns)
+        chosen = contenders(self.patterns, self.own)
         return chosen if self.patterns else tuple(contender for contender in chosen if contender.in_default_set)
 
 
@@ -86,19 +90,23 @@ def run_compare(
     gpus: str = "",
     scheduler: str = "",
     cpu: bool = False,
+    own: OwnOptions | None = None,
 ) -> bool:
     """Run the command; true where a check or gate failed. ``device`` counts the visible GPUs from 0.
 
     ``gpus`` and ``scheduler`` spread it over a cluster: see :func:`compare.cluster.open_cluster`; with ``cpu`` that
-    checks on the workers' CPUs and times nothing.
+    checks on the workers' CPUs and times nothing. ``own`` names a kernel of the user's that joins the others.
 
     Raises:
         GemmTracksError: nothing could be compared.
     """
     from compare.shapes import parse
 
-    request = Request(tuple(patterns or ()), shapes, record)
     parse(shapes or DEFAULT_SHAPES)
+    with_own = own is not None and own.given
+    if with_own and (record or gpus or scheduler):
+        raise UsageError("--with is for one GPU of this machine; leave out --record, --gpus and --scheduler")
+    request = Request(tuple(patterns or ()), shapes, record, own.contenders() if own is not None else ())
     if record and (request.patterns or shapes):
         raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
     if gpus or scheduler:
@@ -167,8 +175,9 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         else:
             print_rows(rows, report.origin(run, recorded=True))
             recorded = {row["name"] for row in rows}
-            absent = [contender.name for contender in chosen if contender.name not in recorded]
-            if absent and request.patterns:
+            named = chosen if request.patterns else request.own
+            absent = [contender.name for contender in named if contender.name not in recorded]
+            if absent:
                 console.print(f"\nNot in the recorded run at these shapes, so a GPU is needed: {', '.join(absent)}")
             if differ:
                 console.print("\nBuilt here with other registers than when it was recorded: " + "; ".join(differ))

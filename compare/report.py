@@ -565,7 +565,7 @@ def origin(run: Mapping[str, Any], *, recorded: bool) -> str:
     sms = f" ({gpu['sm_count']} SMs)" if gpu.get("sm_count") else ""
     text = f"{gpu.get('name', 'unknown GPU')}{sms}, {str(run.get('date', ''))[:10]}"
     text += f", revision {run.get('revision', 'unknown')}"
-    text += f" (partial: {run['partial']})" if run.get("partial") else ""
+    text += " (partial)" if run.get("partial") else ""
     return f"RECORDED, not measured here: {text}" if recorded else f"Measured here: {text}"
 
 
@@ -591,9 +591,8 @@ def result_tables(
     """
     rows = list(rows)
     where, steps = scene(rows), ladder_scene(rows)
-    whole, source = (
-        origin(one, recorded=False).removeprefix("Measured here: ") for one in (run, {**run, "partial": None})
-    )
+    source = origin(run, recorded=False).removeprefix("Measured here: ")
+    whole = f"{source}. The run is partial: {run['partial']}" if run.get("partial") else source
     found = []
     if steps is not None:
         found.append(_ladder_table(steps, whole, summaries or {}))

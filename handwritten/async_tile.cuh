@@ -1,5 +1,5 @@
-// The main loop of v13: both operands come by cp.async, A element by element so that it arrives transposed, and
-// a tile's first fragments are read before the FFMAs of the last step of the tile before. Else as
+// The main loop of v13: both operands come by cp.async, A element by element so that it arrives transposed,
+// and a tile's first fragments are read before the FFMAs of the last step of the tile before. Else as
 // stream_tile.cuh has it: no edge in the loop, a ragged k first.
 #pragma once
 #include "stream_tile.cuh"

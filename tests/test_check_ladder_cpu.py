@@ -31,7 +31,9 @@ STREAM_K_SHAPES = (
 def test_ladder_kernel_is_right_on_small_shapes(contender):
     for shape in parse(f"small,{PIPELINE_SHAPES}"):
         verdict = check_shape(contender, shape, CpuExecutor())
-        if contender.name in ON_A_GPU_ONLY and verdict.ok is None:
+        # A dispatcher hands over to one of them; its variant names it.
+        handed = contender.variant(verdict.problem).startswith(("v10_", "v11_"))
+        if verdict.ok is None and (contender.name in ON_A_GPU_ONLY or handed):
             assert "the PTX machine lacks" in str(verdict)
             continue
         assert verdict.ok, verdict

@@ -152,12 +152,12 @@ def test_a_catalog_entry_without_its_file_fails_alone_and_by_name(monkeypatch, c
     assert verdict.ok is False
     assert "v99_missing: its source handwritten/v99_missing.cu cannot be read (No such file" in verdict.reason
     both = (KernelContender.of(sound), missing)
-    monkeypatch.setattr("compare.checking.contenders", lambda patterns: both)
+    monkeypatch.setattr("compare.checking.contenders", lambda *_: both)
     assert main(["check", "--device", "cpu", "--kernels", "v*", "--shapes", "4"]) == 1
     captured = capsys.readouterr()
     assert "1 of 2 checks passed" in captured.out
     assert "v99_missing.cu cannot be read" in captured.err + captured.out
-    monkeypatch.setattr("compare.job.contenders", lambda patterns: both)
+    monkeypatch.setattr("compare.job.contenders", lambda *_: both)
     assert main(["compare", "--kernels", "v*", "--shapes", "4096", "--json"]) == 1
     built = {row["name"]: row for row in json.loads(capsys.readouterr().out)["built"]}
     assert "cannot be read" in built["v99_missing"]["skipped_because"]

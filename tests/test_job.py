@@ -363,7 +363,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr("compare.driver.query", lambda: DRIVER)
     monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr("compare.groups.GpuSite", HostSite)
-    monkeypatch.setattr(job, "contenders", lambda patterns: tuple(contenders))
+    monkeypatch.setattr(job, "contenders", lambda *_: tuple(contenders))
     monkeypatch.setattr(job, "build", lambda chosen: {})
     short = StoppingRule(min_rounds=3, max_rounds=3)
     settings = dataclasses.replace(

@@ -78,6 +78,7 @@ def test_a_tree_without_history_takes_its_revision_from_the_bundle(tmp_path, mon
     monkeypatch.delenv("GEMM_TRACKS_REVISION", raising=False)
     monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(tmp_path))
     monkeypatch.setattr(runs, "repository", lambda: tmp_path)
+    (tmp_path / "pyproject.toml").touch()
     assert runs.revision() == "unknown"
     (tmp_path / runs.REVISION_FILE).write_text("0123456789\n")
     assert runs.revision() == "0123456789"

@@ -50,6 +50,10 @@ class Variable:
     dynamic: bool = False
     """True for an unsized shared array, which starts where the static ones end."""
     content: bytes = b""
+    kind: str = ""
+    """Type as PTX writes it, such as ``u64`` or ``f32``; empty where the declaration has none."""
+    pointer: bool = False
+    """True for a parameter that the compiler marked as a pointer."""
 
 
 @dataclass(slots=True)
@@ -151,6 +155,8 @@ def _variable(text: str, line: int) -> Variable:
         align=int(align[1]) if align else max(element, 1),
         dynamic=space == "shared" and any(not extent for extent in sizes),
         content=content,
+        kind=kinds[-1] if kinds else "",
+        pointer=bool(re.search(r"\.ptr\b", attributes)),
     )
 
 
