@@ -367,7 +367,7 @@ def roofline(data: Roofline, width: int = WIDE) -> Drawing:
             across(point.intensity), upwards(_tflops(point.row)), point.row["family"], tip,
             hollow=_is_burst(point.row), faint=faint, size=4.6,
         )  # fmt: skip
-    ours = [point for point in data.points if point.row["family"] == "handwritten"]
+    ours = [point for point in data.points if point.row["family"] == "handwritten" and not is_dispatcher(point.row)]
     _label_rungs(drawing, [(across(p.intensity), upwards(_tflops(p.row)), rung(p.row)) for p in ours], phone)
     return drawing
 
@@ -375,8 +375,17 @@ def roofline(data: Roofline, width: int = WIDE) -> Drawing:
 def _label_rungs(drawing: Drawing, points: Sequence[tuple[float, float, str]], phone: bool) -> None:
     """Names of rungs right of their marks; those that stand close together share one label."""
     near, close = (44, 30) if phone else (30, 13)
+    taken: list[tuple[float, float, float]] = []
     for x, y, names in grouped(points, near, close):
-        drawing.text(x + 9, y + 4, span(names), "rung halo")
+        text, left = span(names), x + 9
+        wide = width_of(text, 12.5)
+
+        def is_free(at: float, left: float = left, wide: float = wide) -> bool:
+            return not any(left < o + w + 4 and o < left + wide + 4 and abs(at - h) < 15 for o, h, w in taken)
+
+        at = next((y + shift for shift in (4, 19, -11, 34, -26) if is_free(y + shift)), y + 4)
+        taken.append((left, at, wide))
+        drawing.text(left, at, text, "rung halo")
 
 
 def _log_axes(
@@ -465,9 +474,12 @@ def _label_groups(
             errors = [upwards(float(row["max_error"])) for row in found]
             half = width_of(title, 12.5) / 2
             x = min(max((min(xs) + max(xs)) / 2, half), right - half)
-            y = min(errors) - 12
-            if any(abs(x - other) < half + wide + 4 and abs(y - high) < 16 for other, high, wide in boxes):
-                y = max(errors) + 22
+
+            def is_free(y: float, x: float = x, half: float = half) -> bool:
+                return not any(abs(x - other) < half + wide + 12 and abs(y - high) < 21 for other, high, wide in boxes)
+
+            places = (min(errors) - 12, max(errors) + 22, min(errors) - 34, max(errors) + 44)
+            y = next(filter(is_free, places), places[0])
             boxes.append((x, y, half))
             drawing.text(x, y, title, "lane-title halo", "middle")
 
@@ -510,7 +522,9 @@ def clocks(slots: Sequence[Slot], shape: Shape, width: int = WIDE) -> Drawing:
             tracks_seen.append(slot.row["track"])
             drawing.line(x, 4, x, base + names, "divider")
             if not phone:
-                drawing.text(x + 8, 4 + 11, SHORT_TRACKS[slot.row["track"]], "lane-title")
+                title = SHORT_TRACKS[slot.row["track"]]
+                room = step * sum(other.row["track"] == slot.row["track"] for other in slots)
+                drawing.text(x + 8, 15, title if width_of(title, 12.5) + 12 < room else title.split()[0], "lane-title")
         name = _shortened(_plain_name(slot.row), 20 if phone else 26)
         drawing.add(
             "text", text=name, x=0.0, y=0.0, cls="kernel small", text_anchor="end",
