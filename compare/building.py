@@ -10,7 +10,7 @@ from compare.rows import row
 from kernel.contract import Artifact, Launch, Problem, Unit
 from kernel.errors import BuildError, MissingToolError
 from kernel.gate import objections
-from kernel.occupancy import Occupancy, occupancy
+from kernel.occupancy import Occupancy, occupancy_of
 from kernel.plan import plan, scale_unit
 
 if TYPE_CHECKING:
@@ -87,14 +87,7 @@ def resident(launch: Launch, built: Built) -> tuple[Artifact, Occupancy] | None:
     if not isinstance(artifact, Artifact) or launch.entry not in artifact.resources:
         return None
     needs = artifact.resources[launch.entry]
-    return artifact, occupancy(
-        artifact.arch,
-        registers=needs.registers,
-        threads=launch.threads,
-        static_smem=needs.static_smem,
-        dynamic_smem=launch.dynamic_smem,
-        barriers=needs.barriers,
-    )
+    return artifact, occupancy_of(artifact.arch, needs, threads=launch.threads, dynamic_smem=launch.dynamic_smem)
 
 
 def static_columns(contender: Contender, problem: Problem, built: Built) -> dict[str, Any]:

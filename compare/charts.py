@@ -378,14 +378,31 @@ def _label_rungs(drawing: Drawing, points: Sequence[tuple[float, float, str]], p
     taken: list[tuple[float, float, float]] = []
     for x, y, names in grouped(points, near, close):
         text, left = span(names), x + 9
-        wide = width_of(text, 12.5)
+        places = [y + shift for shift in (4, 19, -11, 34, -26)]
+        drawing.text(left, first_free(taken, left, width_of(text, 12.5), places, (4, 15)), text, "rung halo")
 
-        def is_free(at: float, left: float = left, wide: float = wide) -> bool:
-            return not any(left < o + w + 4 and o < left + wide + 4 and abs(at - h) < 15 for o, h, w in taken)
 
-        at = next((y + shift for shift in (4, 19, -11, 34, -26) if is_free(y + shift)), y + 4)
-        taken.append((left, at, wide))
-        drawing.text(left, at, text, "rung halo")
+def first_free(
+    taken: list[tuple[float, float, float]],
+    left: float,
+    wide: float,
+    places: Sequence[float],
+    clear: tuple[float, float],
+) -> float:
+    """The first height at which a label keeps ``clear`` (across, upwards) of those before it, else the first of all.
+
+    ``taken`` holds left edge, height and width of each label; this one joins it.
+    """
+
+    def is_free(y: float) -> bool:
+        return not any(
+            left < other + width + clear[0] and other < left + wide + clear[0] and abs(y - high) < clear[1]
+            for other, high, width in taken
+        )
+
+    y = next(filter(is_free, places), places[0])
+    taken.append((left, y, wide))
+    return y
 
 
 def _log_axes(
@@ -463,7 +480,7 @@ def _label_groups(
     drawing: Drawing, per_track: Sequence[tuple[str, Sequence[Row]]], across: Scale, upwards: Scale, right: float
 ) -> None:
     """What each cloud is: a track, and in it the kernels that emulate FP32 in three passes."""
-    boxes: list[tuple[float, float, float]] = []
+    taken: list[tuple[float, float, float]] = []
     for track, rows in per_track:
         emulated = [row for row in rows if emulates_fp32(row)]
         plain = [row for row in rows if row not in emulated]
@@ -474,13 +491,8 @@ def _label_groups(
             errors = [upwards(float(row["max_error"])) for row in found]
             half = width_of(title, 12.5) / 2
             x = min(max((min(xs) + max(xs)) / 2, half), right - half)
-
-            def is_free(y: float, x: float = x, half: float = half) -> bool:
-                return not any(abs(x - other) < half + wide + 12 and abs(y - high) < 21 for other, high, wide in boxes)
-
             places = (min(errors) - 12, max(errors) + 22, min(errors) - 34, max(errors) + 44)
-            y = next(filter(is_free, places), places[0])
-            boxes.append((x, y, half))
+            y = first_free(taken, x - half, 2 * half, places, (12, 21))
             drawing.text(x, y, title, "lane-title halo", "middle")
 
 

@@ -32,7 +32,7 @@ from compare.counters import predicted_counters, profile_contenders
 from kernel import banks, build, launch, profiler
 from kernel.contract import Pointers, Problem, Unit, ceil_div, pointer_alignment
 from kernel.errors import CheckError, GemmTracksError, UsageError
-from kernel.occupancy import occupancy
+from kernel.occupancy import occupancy_of
 from kernel.plan import plan
 
 COUNTED = (
@@ -200,14 +200,7 @@ def measure_occupancy() -> dict[str, Any]:
         function = launch.load(built, entry)
         if dynamic and resources.static_smem + dynamic > launch.DEFAULT_SMEM_LIMIT:
             function.max_dynamic_shared_size_bytes = max(function.max_dynamic_shared_size_bytes, dynamic)
-        computed = occupancy(
-            arch,
-            registers=resources.registers,
-            threads=threads,
-            static_smem=resources.static_smem,
-            dynamic_smem=dynamic,
-            barriers=resources.barriers,
-        )
+        computed = occupancy_of(arch, resources, threads=threads, dynamic_smem=dynamic)
         cases.append(
             {
                 "name": name,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from kernel.contract import (
 )
 from kernel.errors import UsageError
 from kernel.gate import objections
+from kernel.sgemm import arguments
 
 if TYPE_CHECKING:
     from compare.shapes import Shape
@@ -115,14 +115,7 @@ class OwnKernel(Kernel):
         return (launch,)
 
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
-        p = problem
-        values = (
-            *(struct.pack("<Q", address) for address in (pointers.a, pointers.b, pointers.c)),
-            *(struct.pack("<i", extent) for extent in (p.m, p.n, p.k)),
-            *(struct.pack("<q", pitch) for pitch in (p.lda, p.ldb, p.ldc) if self.pitched),
-            *(struct.pack("<f", scalar) for scalar in (p.alpha, p.beta)),
-        )
-        return (tuple(Argument(data=value) for value in values),)
+        return (arguments(problem, pointers, pitched=self.pitched),)
 
     def _grid(self, problem: Problem) -> tuple[int, int, int]:
         along_m = ceil_div(problem.m, self.tile.BLOCK_M)

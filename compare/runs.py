@@ -520,8 +520,8 @@ def revision() -> str:
     """Git revision of the checkout, ten digits, with -dirty where tracked files differ from it.
 
     GEMM_TRACKS_REVISION comes first, then the bundle's: a copy of the tree that travelled with a bundle may have no
-    history, or one that stops before the commit that the bundle was made from. An
-    installed package is of its version, such as v0.1.0.
+    history, or one that stops before the commit that the bundle was made from. An installed package is of its
+    version, such as v0.1.0.
     """
     override = os.environ.get("GEMM_TRACKS_REVISION")
     if override:

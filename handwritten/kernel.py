@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kernel.contract import MAX_GRID_X, Argument, Kernel, Launch, Pointers, Problem, Tile, Unit, ceil_div
+from kernel.contract import Argument, Kernel, Launch, Pointers, Problem, Tile, Unit
 from kernel.errors import CatalogError
+from kernel.sgemm import arguments, beyond_grid, beyond_offsets, tiles_of
 
 FOLDER = Path(__file__).parent
 WARP = 32
@@ -23,8 +23,6 @@ MAX_STATIC_SMEM = 48 * 1024
 """Bytes of shared memory that a block may have without asking for more at launch."""
 MAX_DYNAMIC_SMEM = 227 * 1024
 """Bytes of shared memory that a block of sm_90 can have."""
-MAX_OFFSET = 2**63 // 4
-"""Elements: the first offset whose bytes no longer fit a signed 64-bit integer."""
 IN_FLIGHT = 8
 """Elements that ``TileShare::copy`` keeps in registers at a time."""
 
@@ -109,20 +107,7 @@ class HandwrittenKernel(Kernel):
         return tuple(self._unit(width) for width in self.widths)
 
     def rejects(self, problem: Problem) -> str | None:
-        reason = self.rejects_type_or_layout(problem)
-        if reason is not None:
-            return reason
-        blocks = self._blocks(problem)
-        if blocks > MAX_GRID_X:
-            return (
-                f"m = {problem.m}, n = {problem.n} take {blocks} thread blocks of "
-                f"{self.tile.BLOCK_M} x {self.tile.BLOCK_N}; a grid ends at {MAX_GRID_X}"
-            )
-        for operand in "abc":
-            if problem.extent(operand) > MAX_OFFSET:
-                pitch = getattr(problem, f"ld{operand}")
-                return f"ld{operand} = {pitch} puts the end of {operand.upper()} beyond 2**63 bytes"
-        return None
+        return self.rejects_type_or_layout(problem) or beyond_grid(problem, self.tile) or beyond_offsets(problem)
 
     def variant(self, problem: Problem) -> str:
         return self._variant(self._width(problem))
@@ -138,17 +123,10 @@ class HandwrittenKernel(Kernel):
         return (launch,)
 
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
-        p = problem
-        values = (
-            *(struct.pack("<Q", address) for address in (pointers.a, pointers.b, pointers.c)),
-            *(struct.pack("<i", extent) for extent in (p.m, p.n, p.k)),
-            *(struct.pack("<q", pitch) for pitch in (p.lda, p.ldb, p.ldc)),
-            *(struct.pack("<f", scalar) for scalar in (p.alpha, p.beta)),
-        )
-        return (tuple(Argument(data=value) for value in values),)
+        return (arguments(problem, pointers),)
 
     def _blocks(self, problem: Problem) -> int:
-        return ceil_div(problem.m, self.tile.BLOCK_M) * ceil_div(problem.n, self.tile.BLOCK_N)
+        return tiles_of(problem, self.tile)
 
     def _width(self, problem: Problem) -> int:
         """The widest access that every base pointer and leading dimension allows; extents never matter."""

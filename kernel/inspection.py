@@ -282,13 +282,8 @@ def _inspection(
         grid=launch.grid,
         block=launch.block,
         dynamic_smem=launch.dynamic_smem,
-        occupancy=occupancy.occupancy(
-            built.arch,
-            registers=resources.registers,
-            threads=launch.threads,
-            static_smem=resources.static_smem,
-            dynamic_smem=launch.dynamic_smem,
-            barriers=resources.barriers,
+        occupancy=occupancy.occupancy_of(
+            built.arch, resources, threads=launch.threads, dynamic_smem=launch.dynamic_smem
         ),
         loop=loop,
         shared=shared,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kernel.contract import ceil_div
+from kernel.contract import Resources, ceil_div
 from kernel.errors import CatalogError, UsageError
 
 WARP = 32
@@ -165,4 +165,16 @@ def occupancy(
         by_resource=by_resource,
         limited_by=tuple(name for name, count in by_resource.items() if count == min(by_resource.values())),
         why_none="; ".join(objections),
+    )
+
+
+def occupancy_of(arch: str, resources: Resources, *, threads: int, dynamic_smem: int) -> Occupancy:
+    """Resident blocks per SM of a built kernel in a launch; what it raises is :func:`occupancy`'s."""
+    return occupancy(
+        arch,
+        registers=resources.registers,
+        threads=threads,
+        static_smem=resources.static_smem,
+        dynamic_smem=dynamic_smem,
+        barriers=resources.barriers,
     )

@@ -13,7 +13,6 @@ from cutlass_ref.cute import emit
 from cutlass_ref.cute.emit import Program
 from kernel.contract import (
     LAYOUTS,
-    MAX_GRID_X,
     MAX_GRID_YZ,
     Argument,
     Kernel,
@@ -26,10 +25,9 @@ from kernel.contract import (
     ceil_div,
 )
 from kernel.errors import CatalogError
+from kernel.sgemm import arguments, beyond_grid, beyond_offsets, tiles_of
 
 ARCH = "sm_90a"
-MAX_OFFSET = 2**63 // 4
-"""Elements: the first offset whose bytes no longer fit a signed 64-bit integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,23 +103,8 @@ class CuteSgemm(CuteKernel):
         return tuple(self._unit(layout, width) for width in self.widths for layout in self.layouts)
 
     def rejects(self, problem: Problem) -> str | None:
-        reason = self.rejects_type_or_layout(problem)
-        if reason is not None:
-            return reason
-        blocks = self._blocks(problem)
-        if blocks > MAX_GRID_X:
-            return (
-                f"m = {problem.m}, n = {problem.n} take {blocks} thread blocks of "
-                f"{self.tile.BLOCK_M} x {self.tile.BLOCK_N}; a grid ends at {MAX_GRID_X}"
-            )
-        reason = extent_rule(problem)
-        if reason is not None:
-            return reason
-        for operand in "abc":
-            if problem.extent(operand) > MAX_OFFSET:
-                pitch = getattr(problem, f"ld{operand}")
-                return f"ld{operand} = {pitch} puts the end of {operand.upper()} beyond 2**63 bytes"
-        return None
+        reason = self.rejects_type_or_layout(problem) or beyond_grid(problem, self.tile) or extent_rule(problem)
+        return reason or beyond_offsets(problem)
 
     def variant(self, problem: Problem) -> str:
         return f"vec{self._width(problem)}"
@@ -132,21 +115,14 @@ class CuteSgemm(CuteKernel):
             Launch(
                 unit=self._unit(layout, width),
                 entry=self.program(layout, width).symbol,
-                grid=(self._blocks(problem), 1, 1),
+                grid=(tiles_of(problem, self.tile), 1, 1),
                 block=(self.threads, 1, 1),
                 dynamic_smem=self.dynamic_smem(layout),
             ),
         )
 
     def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
-        p = problem
-        values = (
-            *(struct.pack("<Q", address) for address in (pointers.a, pointers.b, pointers.c)),
-            *(struct.pack("<i", extent) for extent in (p.m, p.n, p.k)),
-            *(struct.pack("<q", pitch) for pitch in (p.lda, p.ldb, p.ldc)),
-            *(struct.pack("<f", scalar) for scalar in (p.alpha, p.beta)),
-        )
-        return (tuple(Argument(data=value) for value in values),)
+        return (arguments(problem, pointers),)
 
     def dynamic_smem(self, layout: str) -> int:
         """Bytes of shared memory of a block; an operand that is contiguous along k is padded."""
@@ -156,9 +132,6 @@ class CuteSgemm(CuteKernel):
 
     def _unit(self, layout: str, width: int) -> Unit:
         return self.unit(self.program(layout, width), f"{layout}_vec{width}")
-
-    def _blocks(self, problem: Problem) -> int:
-        return ceil_div(problem.m, self.tile.BLOCK_M) * ceil_div(problem.n, self.tile.BLOCK_N)
 
     def _width(self, problem: Problem) -> int:
         """4 where every 16-byte access is whole and aligned; cp.async brings what is contiguous along k by elements."""
@@ -172,32 +145,41 @@ class CuteSgemm(CuteKernel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CuteHgemm(CuteKernel):
-    """NVIDIA's persistent Hopper kernel (``hgemm.py``): C = A @ B, FP16 with FP32 accumulators, wgmma and TMA.
-
-    Its parameters, in the order of the DSL: tensor map and extents of A, of B, of C; the MMA; the tile scheduler, with
-    its divisors. What the kernel never reads is passed as zeros.
-    """
+class NvidiaHgemm(CuteKernel):
+    """One of NVIDIA's own kernels (``hgemm.py``): C = A @ B, FP16 with FP32 accumulators, one build a layout."""
 
     track: str = "fp16_tensor"
-    instruction: str = "wgmma"
     dtype_in: str = "float16"
     dtype_out: str = "float16"
-    store_tile: tuple[int, int] = (128, 32)
-    store_stages: int = 4
 
     def program(self, layout: str) -> Program:
         """What one build is compiled from."""
-        t = self.tile
-        cluster = (t.CLUSTER_M, t.CLUSTER_N)
-        options = {"arch": 90, "layout": layout, "tile": (t.BLOCK_M, t.BLOCK_N), "cluster": cluster}
-        return Program(name="hgemm", entry=f"{self.name}_{layout}", options=tuple(options.items()))
+        raise NotImplementedError
 
     def programs(self) -> tuple[Program, ...]:
         return tuple(self.program(layout) for layout in self.layouts)
 
     def units(self) -> tuple[Unit, ...]:
         return tuple(self.unit(self.program(layout), layout) for layout in self.layouts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CuteHgemm(NvidiaHgemm):
+    """NVIDIA's persistent Hopper kernel (``hgemm.py``): C = A @ B, FP16 with FP32 accumulators, wgmma and TMA.
+
+    Its parameters, in the order of the DSL: tensor map and extents of A, of B, of C; the MMA; the tile scheduler, with
+    its divisors. What the kernel never reads is passed as zeros.
+    """
+
+    instruction: str = "wgmma"
+    store_tile: tuple[int, int] = (128, 32)
+    store_stages: int = 4
+
+    def program(self, layout: str) -> Program:
+        t = self.tile
+        cluster = (t.CLUSTER_M, t.CLUSTER_N)
+        options = {"arch": 90, "layout": layout, "tile": (t.BLOCK_M, t.BLOCK_N), "cluster": cluster}
+        return Program(name="hgemm", entry=f"{self.name}_{layout}", options=tuple(options.items()))
 
     def rejects(self, problem: Problem) -> str | None:
         reason = self.rejects_type_or_layout(problem) or operand_rules(problem)
@@ -286,24 +268,14 @@ class CuteHgemm(CuteKernel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CuteAmpere(CuteKernel):
+class CuteAmpere(NvidiaHgemm):
     """NVIDIA's Ampere kernel (``hgemm.py``), the public example: C = A @ B, FP16, mma.sync, ldmatrix, cp.async."""
 
-    track: str = "fp16_tensor"
     instruction: str = "mma_sync"
-    dtype_in: str = "float16"
-    dtype_out: str = "float16"
     threads: int = 128
 
     def program(self, layout: str) -> Program:
-        """What one build is compiled from."""
         return Program(name="hgemm", entry=f"{self.name}_{layout}", options=(("arch", 80), ("layout", layout)))
-
-    def programs(self) -> tuple[Program, ...]:
-        return tuple(self.program(layout) for layout in self.layouts)
-
-    def units(self) -> tuple[Unit, ...]:
-        return tuple(self.unit(self.program(layout), layout) for layout in self.layouts)
 
     def rejects(self, problem: Problem) -> str | None:
         reason = self.rejects_type_or_layout(problem) or operand_rules(problem)
