@@ -47,7 +47,12 @@ WAYS = (
     Way(
         "CUDA C++",
         "v7_wide_tile",
-        ("handwritten/v7_wide_tile.cu", "handwritten/wide_tile.cuh", "handwritten/tile_io.cuh"),
+        (
+            "handwritten/v7_wide_tile.cu",
+            "handwritten/wide_tile.cuh",
+            "handwritten/thread_tile.cuh",
+            "handwritten/tile_io.cuh",
+        ),
     ),
     Way("CUTLASS C++ through Python", "cutlass_simt_128x256x5_s1_rr", ()),
     Way("CuTe DSL", "cute_sgemm", ("cutlass_ref/cute/sgemm.py",)),

@@ -3,58 +3,20 @@
 // Nothing in the loop looks at an edge: rows and columns beyond C repeat the last one and are never stored,
 // and a ragged k comes first, filled up with zeros, so that all that follows is whole.
 #pragma once
-#include "tile_io.cuh"
+#include "thread_tile.cuh"
 
-#if !defined(ENTRY) || !defined(NAME_HINT) || !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || \
-    !defined(WARP_M) || !defined(WARP_N) || !defined(THREAD_M) || !defined(THREAD_N) || !defined(NUM_STAGES)
-#error "tile extents come from handwritten/catalog.py, and so does the entry's name"
+#if !defined(ENTRY) || !defined(NAME_HINT)
+#error "the entry's name comes from handwritten/catalog.py"
 #endif
-static_assert(WARP_M * WARP_N == 32 * THREAD_M * THREAD_N, "32 lanes' thread tiles fill the warp tile");
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
-static_assert(THREAD_M % 4 == 0 && THREAD_N % 4 == 0, "a thread reads fragments four elements at a time");
 static_assert(NUM_STAGES >= 3, "a tile is stored to while another is computed from and a third arrives");
 static_assert(BLOCK_K % 4 == 0, "fragments alternate between two sets of registers; A comes in fours");
 constexpr int WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N), THREADS = WARPS * 32;
 // Eight warps of up to 255 registers fill the register file.
 constexpr int BLOCKS_PER_SM = THREADS >= 256 ? 1 : 256 / THREADS;
 
-constexpr int GROUP_ROWS = WARP_M / (THREAD_M / 4), GROUP_COLS = WARP_N / (THREAD_N / 4);
-constexpr int A_PITCH =
-    BLOCK_M + 4;  // a warp stores 8 rows x 4 chunks of k at once: two of them meet in a bank
-constexpr int A_STAGE = BLOCK_K * A_PITCH, B_STAGE = BLOCK_K * BLOCK_N;
 constexpr int HEADER_BYTES = 16384;  // of the workspace: the ticket, then a flag for each warp of each share
 constexpr int PART =
     BLOCK_M * BLOCK_N;  // elements of a share's partial tile, in the order of threads' registers
-
-struct ThreadTile {
-    float value[THREAD_M][THREAD_N];
-};
-
-// This thread's first row and column in the block tile. Four lanes along n come first.
-__device__ __forceinline__ Origin thread_origin() {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    return {warp / (BLOCK_N / WARP_N) * WARP_M + lane / (WARP_N / THREAD_N) * 4,
-            warp % (BLOCK_N / WARP_N) * WARP_N + lane % (WARP_N / THREAD_N) * 4};
-}
-// Row i of a thread's tile in the block tile, from its first; columns alike.
-__device__ __forceinline__ constexpr int tile_row(int i) {
-    return i / 4 * GROUP_ROWS + i % 4;
-}
-__device__ __forceinline__ constexpr int tile_col(int j) {
-    return j / 4 * GROUP_COLS + j % 4;
-}
-
-struct Fragments {
-    float a[THREAD_M], b[THREAD_N];
-
-    // a_step and b_step point at this thread's first row and column in one step of k.
-    __device__ __forceinline__ void read(const float* a_step, const float* b_step) {
-#pragma unroll
-        for (int i = 0; i < THREAD_M; i += 4) read_four(&a[i], a_step + tile_row(i));
-#pragma unroll
-        for (int j = 0; j < THREAD_N; j += 4) read_four(&b[j], b_step + tile_col(j));
-    }
-};
 
 // One step of k. With the hint in the entry's name ptxas (13.0) keeps the order written here: 2 x 2 blocks,
 // down one pair of columns and up the next, 1.52 register reads an FFMA. Without it ptxas sorts the FFMAs

@@ -161,6 +161,17 @@ static bool is_waited_for(const Block& b, const Mbarrier& M) {
     return false;
 }
 
+// Where a tensor map's box lies in shared memory, or -1 after the fault that says why it cannot lie there.
+i64 Machine::box_offset(Block& b, Warp& W, const Ins& I, int lane, u64 address, const TensorMapRec& T, i32 ins) {
+    if (T.rank != I.vec || address & 127) {
+        fault(b, SHARED_MISALIGNED, ins, 32 * W.index + lane, address, 128);
+        return -1;
+    }
+    const i64 off = shared_offset(b, W, lane, address, 16, ins);
+    if (off < 0 || shared_offset(b, W, lane, address + box_bytes(T) - 16, 16, ins) < 0) return -1;
+    return off;
+}
+
 void Machine::tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o) {
     // o: shared address, tensor map, mbarrier, coordinates (vec of them)
     u64 address[32];
@@ -171,12 +182,8 @@ void Machine::tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, co
         Mbarrier* M = mbarrier_at(b, W, i, at(W, o[2])[i], ins);
         if (!T || !M) continue;
         const u32 bytes = box_bytes(*T);
-        if (T->rank != I.vec || address[i] & 127) {
-            fault(b, SHARED_MISALIGNED, ins, 32 * W.index + i, address[i], 128);
-            continue;
-        }
-        i64 off = shared_offset(b, W, i, address[i], 16, ins);
-        if (off < 0 || shared_offset(b, W, i, address[i] + bytes - 16, 16, ins) < 0) continue;
+        const i64 off = box_offset(b, W, I, i, address[i], *T, ins);
+        if (off < 0) continue;
         check_write(b, W, i, (u32)off, bytes, ins, PENDING);
         for (u32 g = (u32)off >> shift; g <= ((u32)off + bytes - 1) >> shift; g++)
             b.granules[g].fences = FULL;
@@ -271,12 +278,8 @@ void Machine::tensor_store(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, c
         const TensorMapRec* T = tensor_map(b, W, i, at64(W, o[1])[i], ins);
         if (!T) continue;
         const u32 bytes = box_bytes(*T);
-        if (T->rank != I.vec || address[i] & 127) {
-            fault(b, SHARED_MISALIGNED, ins, 32 * W.index + i, address[i], 128);
-            continue;
-        }
-        i64 off = shared_offset(b, W, i, address[i], 16, ins);
-        if (off < 0 || shared_offset(b, W, i, address[i] + bytes - 16, 16, ins) < 0) continue;
+        const i64 off = box_offset(b, W, I, i, address[i], *T, ins);
+        if (off < 0) continue;
         i32 where[5] = {};
         for (int d = 0; d < T->rank; d++) where[d] = (i32)at(W, o[2 + d])[i];
         // The copy engine writes whole pieces, also where a row of the tensor ends within one.

@@ -861,6 +861,7 @@ struct Machine {
     void mbarrier_arrive(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
     u32 mbarrier_ready(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
     const TensorMapRec* tensor_map(Block& b, Warp& W, int lane, u64 address, i32 ins);
+    i64 box_offset(Block& b, Warp& W, const Ins& I, int lane, u64 address, const TensorMapRec& T, i32 ins);
     void tensor_load(Block& b, Warp& W, const Ins& I, i32 ins, u32 exec, const i32* o);
     void deliver(Block& b, Mbarrier& M);
     bool check_async_read(Block& b, Warp& W, int lane, u32 off, u32 bytes, i32 ins, int reader, u32 clock);
