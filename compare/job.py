@@ -365,10 +365,8 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
 
     if not request.record:
         settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
-        # The track between the two that the comparison is about: cuBLAS alone is timed sustained there.
-        tf32 = dataclasses.replace(settings, sustained_without=("torch", "cutlass"))
         return [
-            Part(group, tf32 if group.track == "tf32_tensor" and not request.patterns else settings)
+            Part(group, settings if request.patterns else _shortened(settings, group))
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
             if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
@@ -388,12 +386,7 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
     simt = [c for c in chosen if c.track == "fp32_simt"]
     dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
     in_simt = [c for c in dispatched if c.track == "fp32_simt"]
-    tf32 = dataclasses.replace(both, sustained_without=("torch", "cutlass"))
-    found = [
-        Part(group, tf32 if group.track == "tf32_tensor" else both)
-        for size in RECORD_HEADLINES
-        for group in groups(chosen, cube(size))
-    ]
+    found = [Part(group, _shortened(both, group)) for size in RECORD_HEADLINES for group in groups(chosen, cube(size))]
     for size in RECORD_SQUARES:
         found += [Part(group, both) for group in groups(simt, cube(size))]
     by_hand = [c for c in chosen if c.family in ("cublas", "handwritten")]
@@ -414,6 +407,13 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
     for part in found:  # a shape that two sets share is measured once
         unique.setdefault(part.group.name, part)
     return list(unique.values())
+
+
+def _shortened(settings: Settings, group: Group) -> Settings:
+    """On TF32, which lies between the two tracks that the comparison is about, cuBLAS alone is timed sustained."""
+    if group.track != "tf32_tensor":
+        return settings
+    return dataclasses.replace(settings, sustained_without=(*settings.sustained_without, "cutlass"))
 
 
 def rectangle() -> Shape:
