@@ -1,0 +1,212 @@
+// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major, for few rows.
+// Adds to v11 that warps share nothing while they multiply: each streams its own steps of B, and of A beside
+// them, through a ring of its own in shared memory, several batches ahead. The warps of a block, then the
+// blocks of a cluster, take parts of k and are added in that order. Bound by reading B once. Refuses nothing
+// but a grid of 2^31 blocks.
+#include "hopper.cuh"
+#include "tile_io.cuh"
+
+#if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(WARP_M) || !defined(WARP_N) || \
+    !defined(THREAD_M) || !defined(THREAD_N) || !defined(K_WARPS) || !defined(ENTRY)
+#error "tile extents come from handwritten/catalog.py"
+#endif
+static_assert(BLOCK_M == WARP_M && BLOCK_N == WARP_N, "the warps of a block share its tile, and split k");
+static_assert(THREAD_M == BLOCK_M && THREAD_N * 32 == BLOCK_N && THREAD_N % 4 == 0,
+              "a thread has all rows of its columns");
+static_assert(BLOCK_M == 1 || BLOCK_M % 4 == 0, "a thread reads one row of A, or four at a time");
+static_assert(BLOCK_K % 4 == 0, "one row of A is read four steps at a time");
+static_assert(NUM_STAGES >= 2, "one batch is multiplied while the next arrives");
+
+constexpr int THREADS = K_WARPS * 32, AHEAD = NUM_STAGES - 1;
+constexpr int RUNS = THREAD_N / VECTOR;  // accesses of a thread to a row of B
+// A is transposed, with four more elements a step: a warp that copies 4 rows x 8 steps stores to 32 banks.
+constexpr int A_PITCH = BLOCK_M == 1 ? 1 : BLOCK_M + 4, A_BATCH = BLOCK_K * A_PITCH;
+constexpr int BATCH = BLOCK_K * BLOCK_N + A_BATCH;
+constexpr int FOURS = BLOCK_M * BLOCK_N / 4;  // of the tile
+
+// Column in the tile of the first element of this thread's run r.
+__device__ __forceinline__ int column(int r) {
+    return r * (32 * VECTOR) + static_cast<int>(threadIdx.x) % 32 * VECTOR;
+}
+
+__device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) {
+    float4 four;
+    asm volatile(
+        "{\n"
+        ".reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %4, %5;\n"
+        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+        "}"
+        : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+        : "r"(address), "r"(rank)
+        : "memory");
+    return four;
+}
+
+template <int WIDTH>
+__device__ __forceinline__ void get_run(float (&run)[WIDTH], const float* from) {
+    if constexpr (WIDTH == 4) {
+        read_four(run, from);
+    } else {
+        run[0] = *from;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
+          int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices) {
+    extern __shared__ __align__(16) float smem[];
+    let_next_start();
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int strips = (n - 1) / BLOCK_N + 1, batches = k / BLOCK_K;  // whole ones
+    const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
+    const Origin origin = {tile / strips * BLOCK_M, tile % strips * BLOCK_N};
+    // This warp takes every K_WARPS-th batch of its block's share.
+    const int quota = batches / slices, extra = batches % slices;
+    const int block_first = rank * quota + min(rank, extra), last = block_first + quota + (rank < extra);
+    const int first = block_first + warp;
+
+    // Rows and columns beyond the operands repeat the last ones, and are never stored.
+    int b_col[RUNS];
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r) b_col[r] = min(origin.col + column(r), n - VECTOR);
+    const float* b_from = B + static_cast<long long>(first) * BLOCK_K * ldb;
+    const int last_row = m - 1 - origin.row;
+    const float* const a_rows = A + origin.row * lda;
+    float* const ring = smem + warp * (NUM_STAGES * BATCH);
+
+    wait_for_launch_before();
+    // Batches are copied in order. Past the last one nothing is, but a group is committed.
+    const auto copy = [&](int index, int stage) {
+        float* const to = ring + stage * BATCH;
+        if (index < last) {
+#pragma unroll
+            for (int kk = 0; kk < BLOCK_K; ++kk) {
+                const float* const row = b_from + kk * ldb;
+#pragma unroll
+                for (int r = 0; r < RUNS; ++r) {
+                    copy_run_async<VECTOR>(to + kk * BLOCK_N + column(r), row + b_col[r]);
+                }
+            }
+            b_from += K_WARPS * BLOCK_K * ldb;
+            float* const to_a = to + BLOCK_K * BLOCK_N;
+#pragma unroll
+            for (int i = 0; i < BLOCK_M * BLOCK_K; i += 32) {
+                const int row = (i + lane) / BLOCK_K, kk = (i + lane) % BLOCK_K;
+                if (row < BLOCK_M) {
+                    copy_run_async<1>(to_a + kk * A_PITCH + row,
+                                      a_rows + min(row, last_row) * lda + index * BLOCK_K + kk);
+                }
+            }
+        }
+        commit_copies();
+    };
+
+    float acc[BLOCK_M][RUNS][VECTOR] = {};
+    const auto multiply = [&](int stage) {
+        const float* const from_b = ring + stage * BATCH;
+        const float* const from_a = from_b + BLOCK_K * BLOCK_N;
+        float a[BLOCK_M == 1 ? BLOCK_K : BLOCK_M];
+        if constexpr (BLOCK_M == 1) {
+#pragma unroll
+            for (int kk = 0; kk < BLOCK_K; kk += 4) read_four(&a[kk], from_a + kk);
+        }
+#pragma unroll
+        for (int kk = 0; kk < BLOCK_K; ++kk) {
+            if constexpr (BLOCK_M != 1) {
+#pragma unroll
+                for (int i = 0; i < BLOCK_M; i += 4) read_four(&a[i], from_a + kk * A_PITCH + i);
+            }
+#pragma unroll
+            for (int r = 0; r < RUNS; ++r) {
+                float b[VECTOR];
+                get_run<VECTOR>(b, from_b + kk * BLOCK_N + column(r));
+#pragma unroll
+                for (int i = 0; i < BLOCK_M; ++i)
+#pragma unroll
+                    for (int e = 0; e < VECTOR; ++e) {
+                        acc[i][r][e] = fmaf(a[BLOCK_M == 1 ? kk : i], b[e], acc[i][r][e]);
+                    }
+            }
+        }
+    };
+
+#pragma unroll
+    for (int stage = 0; stage < AHEAD; ++stage) copy(first + stage * K_WARPS, stage);
+    int stage = 0, fill = AHEAD;
+#pragma unroll 1
+    for (int index = first; index < last; index += K_WARPS) {
+        wait_for_copies<AHEAD - 1>();
+        __syncwarp();  // this batch is there, and nobody reads the one before any more
+        copy(index + AHEAD * K_WARPS, fill);
+        multiply(stage);
+        stage = stage + 1 == NUM_STAGES ? 0 : stage + 1;
+        fill = fill + 1 == NUM_STAGES ? 0 : fill + 1;
+    }
+    // What k leaves over after whole batches, a step for each warp of the last block.
+    if (rank == slices - 1) {
+#pragma unroll 1
+        for (int kk = batches * BLOCK_K + warp; kk < k; kk += K_WARPS) {
+#pragma unroll
+            for (int i = 0; i < BLOCK_M; ++i) {
+                const float a = __ldg(a_rows + min(i, last_row) * lda + kk);
+#pragma unroll
+                for (int r = 0; r < RUNS; ++r)
+#pragma unroll
+                    for (int e = 0; e < VECTOR; ++e) {
+                        acc[i][r][e] = fmaf(a, __ldg(B + kk * ldb + b_col[r] + e), acc[i][r][e]);
+                    }
+            }
+        }
+    }
+    wait_for_copies();
+    __syncthreads();  // nobody reads A in shared memory any more
+
+    float* const own = smem + warp * (BLOCK_M * BLOCK_N);
+#pragma unroll
+    for (int i = 0; i < BLOCK_M; ++i)
+#pragma unroll
+        for (int r = 0; r < RUNS; ++r) {
+            float scaled[VECTOR];
+#pragma unroll
+            for (int e = 0; e < VECTOR; ++e) scaled[e] = alpha * acc[i][r][e];
+            put_run<VECTOR>(own + i * BLOCK_N + column(r), scaled);
+        }
+    __syncthreads();
+    const int cols_left = n - origin.col;
+    const auto write = [&](int four, const float (&sum)[4]) {
+        const int row = four * 4 / BLOCK_N, col = four * 4 % BLOCK_N;
+        if (row <= last_row) {
+            write_out<4>(C + (origin.row + static_cast<long long>(row)) * ldc + origin.col + col, sum,
+                         cols_left - col, 1.0f, beta);
+        }
+    };
+#pragma unroll 1
+    for (int four = static_cast<int>(threadIdx.x); four < FOURS; four += THREADS) {
+        float sum[4] = {};
+#pragma unroll
+        for (int part = 0; part < K_WARPS; ++part) {
+            float more[4];
+            read_four(more, smem + part * (BLOCK_M * BLOCK_N) + four * 4);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) sum[e] += more[e];
+        }
+        if (slices == 1)
+            write(four, sum);
+        else
+            put_run<4>(smem + four * 4, sum);
+    }
+    if (slices == 1) return;
+    sync_cluster();
+#pragma unroll 1
+    for (int four = rank + static_cast<int>(threadIdx.x) * slices; four < FOURS; four += THREADS * slices) {
+        float sum[4] = {};
+#pragma unroll 1
+        for (int peer = 0; peer < slices; ++peer) {
+            const float4 part = read_four_of(shared_address(smem + four * 4), peer);
+            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+        }
+        write(four, sum);
+    }
+    sync_cluster();  // nobody leaves while others read its shared memory
+}

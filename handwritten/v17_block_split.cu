@@ -1,0 +1,230 @@
+// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
+// Adds to v13's loop split-K inside a block: its warps come in groups that share the stages of one small tile,
+// each multiplies its own steps of every stage, and shared memory adds them at the end, in the order of groups;
+// a cluster's blocks take parts of k and are added as in v11. For C of about as many tiles as SMs, where a
+// tile alone gives an SM too few warps. Refuses nothing but a grid of 2^31 blocks.
+#include "hopper.cuh"
+#include "thread_tile.cuh"
+
+#if !defined(K_GROUPS) || !defined(ENTRY) || !defined(BLOCKS_PER_SM)
+#error "K_GROUPS, BLOCKS_PER_SM and the entry's name come from handwritten/catalog.py"
+#endif
+constexpr int GROUP_THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32, THREADS = K_GROUPS * GROUP_THREADS;
+constexpr int STEPS = BLOCK_K / K_GROUPS;  // of each group in a stage
+constexpr int AHEAD = NUM_STAGES - 1;
+constexpr int STAGE = A_STAGE + B_STAGE, PART = BLOCK_M * BLOCK_N;
+constexpr int FOURS = THREAD_M * THREAD_N / 4;  // of a thread's tile
+static_assert(NUM_STAGES >= 3, "a stage is computed from, the next one's first fragments are read, one arrives");
+static_assert(BLOCK_K % K_GROUPS == 0 && STEPS % 2 == 0, "fragments alternate between two sets of registers");
+
+// What one thread copies of each stage, from pointers that move along k. Rows and columns beyond the operands
+// repeat the last ones. A is copied element by element, so that it arrives transposed: 4 rows x 8 steps a
+// warp, which with a pitch of 4 modulo 32 are stored to 32 banks.
+struct Copier {
+    static constexpr int A_ROWS = THREADS / 8, A_STEPS = BLOCK_M / A_ROWS, A_CHUNKS = BLOCK_K / 8;
+    static constexpr int B_RUNS = BLOCK_N / VECTOR, B_ROWS = THREADS / B_RUNS, B_STEPS = BLOCK_K / B_ROWS;
+    static_assert(BLOCK_K % 8 == 0 && BLOCK_M % A_ROWS == 0, "every thread takes equally many rows of A");
+    static_assert(THREADS % B_RUNS == 0 && BLOCK_K % B_ROWS == 0, "a step brings in whole rows of B");
+
+    const float* a[A_STEPS];
+    const float* b;
+    int a_to, b_to;
+
+    __device__ __forceinline__ Copier(const float* A, const float* B, int m, int n, long long lda,
+                                      long long ldb, Origin origin, int k_first) {
+        const int row = static_cast<int>(threadIdx.x) / 8, last_row = m - 1 - origin.row;
+#pragma unroll
+        for (int i = 0; i < A_STEPS; ++i) {
+            a[i] = A + (origin.row + min(row + i * A_ROWS, last_row)) * lda + k_first + a_col();
+        }
+        const int left = static_cast<int>(threadIdx.x) % B_RUNS * VECTOR;
+        b = B + (k_first + static_cast<long long>(b_row())) * ldb + min(origin.col + left, n - VECTOR);
+        a_to = a_col() * A_PITCH + row;
+        b_to = A_STAGE + b_row() * BLOCK_N + left;
+    }
+    __device__ __forceinline__ static int a_col() { return static_cast<int>(threadIdx.x) % 8; }
+    __device__ __forceinline__ static int b_row() { return static_cast<int>(threadIdx.x) / B_RUNS; }
+
+    // k_exist columns of A and rows of B count; the others are zeros.
+    __device__ __forceinline__ void copy_part(float* stage, int k_exist, long long ldb) {
+#pragma unroll
+        for (int c = 0; c < A_CHUNKS; ++c)
+#pragma unroll
+            for (int i = 0; i < A_STEPS; ++i) {
+                const bool exists = a_col() + c * 8 < k_exist;
+                copy_run_async<1>(stage + a_to + c * (8 * A_PITCH) + i * A_ROWS, a[i] + c * 8, exists);
+            }
+#pragma unroll
+        for (int i = 0; i < B_STEPS; ++i) {
+            const bool exists = b_row() + i * B_ROWS < k_exist;
+            copy_run_async<VECTOR>(stage + b_to + i * (B_ROWS * BLOCK_N), b + i * B_ROWS * ldb,
+                                   exists ? VECTOR : 0);
+        }
+        advance(k_exist, ldb);
+    }
+    // A whole stage, or zeros in its place: that takes less than a branch.
+    __device__ __forceinline__ void copy(float* stage, bool exists, long long ldb) {
+#pragma unroll
+        for (int i = 0; i < A_STEPS; ++i)
+#pragma unroll
+            for (int c = 0; c < A_CHUNKS; ++c) {
+                copy_run_async<1>(stage + a_to + c * (8 * A_PITCH) + i * A_ROWS, a[i] + c * 8, exists);
+            }
+#pragma unroll
+        for (int i = 0; i < B_STEPS; ++i) {
+            copy_run_async<VECTOR>(stage + b_to + i * (B_ROWS * BLOCK_N), b + i * B_ROWS * ldb,
+                                   exists ? VECTOR : 0);
+        }
+        advance(BLOCK_K, ldb);
+    }
+
+   private:
+    __device__ __forceinline__ void advance(int by, long long ldb) {
+#pragma unroll
+        for (int i = 0; i < A_STEPS; ++i) a[i] += by;
+        b += by * ldb;
+    }
+};
+
+// One step of k: down one column and up the next, which is what ptxas (13.0) makes most of.
+__device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
+#pragma unroll
+    for (int j = 0; j < THREAD_N; ++j)
+#pragma unroll
+        for (int t = 0; t < THREAD_M; ++t) {
+            const int i = j % 2 ? THREAD_M - 1 - t : t;
+            acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
+        }
+}
+
+__device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) {
+    float4 four;
+    asm volatile(
+        "{\n"
+        ".reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %4, %5;\n"
+        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+        "}"
+        : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+        : "r"(address), "r"(rank)
+        : "memory");
+    return four;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
+          int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices) {
+    extern __shared__ __align__(16) float smem[];
+    let_next_start();
+    const int group = static_cast<int>(threadIdx.x) / GROUP_THREADS;
+    const int place = static_cast<int>(threadIdx.x) % GROUP_THREADS, warp = place / 32, lane = place % 32;
+    const Origin mine = {warp / (BLOCK_N / WARP_N) * WARP_M + lane / (WARP_N / THREAD_N) * 4,
+                         warp % (BLOCK_N / WARP_N) * WARP_N + lane % (WARP_N / THREAD_N) * 4};
+    const int tiles_n = (n - 1) / BLOCK_N + 1, stages = (k - 1) / BLOCK_K + 1;
+    const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
+    const Origin origin = {tile / tiles_n * BLOCK_M, tile % tiles_n * BLOCK_N};
+    const int quota = stages / slices, extra = stages % slices;
+    const int first = rank * quota + min(rank, extra), count = quota + (rank < extra);
+
+    // The first stage of all takes what k leaves over after whole ones: 1 to BLOCK_K columns.
+    const int ragged = (k - 1) % BLOCK_K + 1;
+    Copier copier(A, B, m, n, lda, ldb, origin, first == 0 ? 0 : ragged + (first - 1) * BLOCK_K);
+    wait_for_launch_before();
+    ThreadTile acc = {};
+    if (count > 0) {
+        copier.copy_part(smem, first == 0 ? ragged : BLOCK_K, ldb);
+        commit_copies();
+#pragma unroll
+        for (int s = 1; s < AHEAD; ++s) {
+            copier.copy(smem + s * STAGE, s < count, ldb);
+            commit_copies();
+        }
+        const float* const a_mine = smem + group * (STEPS * A_PITCH) + mine.row;
+        const float* const b_mine = smem + A_STAGE + group * (STEPS * BLOCK_N) + mine.col;
+        Fragments fragments[2];
+        wait_for_copies<AHEAD - 1>();
+        __syncthreads();
+        fragments[0].read(a_mine, b_mine);
+        int stage = 0, fill = AHEAD;
+#pragma unroll 1
+        for (int s = 0; s < count; ++s) {
+            const int following = stage + 1 == NUM_STAGES ? 0 : stage + 1;
+            const float* const a_step = a_mine + stage * STAGE;
+            const float* const b_step = b_mine + stage * STAGE;
+#pragma unroll
+            for (int kk = 0; kk < STEPS; ++kk) {
+                if (kk + 1 < STEPS) {
+                    fragments[(kk + 1) % 2].read(a_step + (kk + 1) * A_PITCH, b_step + (kk + 1) * BLOCK_N);
+                } else {
+                    // After this barrier nobody reads this stage any more, and the next one is there.
+                    wait_for_copies<AHEAD - 1>();
+                    __syncthreads();
+                    fragments[0].read(a_mine + following * STAGE, b_mine + following * STAGE);
+                }
+                if (kk == 0) {
+                    copier.copy(smem + fill * STAGE, s + AHEAD < count, ldb);
+                    commit_copies();
+                }
+                multiply(acc, fragments[kk % 2]);
+            }
+            fill = stage;
+            stage = following;
+        }
+        wait_for_copies();
+        __syncthreads();  // shared memory is free
+    }
+
+    const int rows_left = m - origin.row - mine.row, cols_left = n - origin.col - mine.col;
+    float* const c = C + (origin.row + static_cast<long long>(mine.row)) * ldc + origin.col + mine.col;
+    const auto write = [&](int four, const float (&sum)[4]) {
+        const int i = tile_row(four / (THREAD_N / 4)), j = tile_col(four % (THREAD_N / 4) * 4);
+        if (i < rows_left) write_out<4>(c + i * ldc + j, sum, cols_left - j, 1.0f, beta);
+    };
+    float* const parts = smem + place * 4;
+#pragma unroll
+    for (int four = 0; four < FOURS; ++four) {
+        float scaled[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            scaled[e] = alpha * acc.value[four / (THREAD_N / 4)][four % (THREAD_N / 4) * 4 + e];
+        }
+        if (K_GROUPS == 1 && slices == 1)
+            write(four, scaled);
+        else
+            put_run<4>(parts + group * PART + four * (4 * GROUP_THREADS), scaled);
+    }
+    if (K_GROUPS == 1 && slices == 1) return;
+    if constexpr (K_GROUPS > 1) {
+        __syncthreads();
+#pragma unroll 4
+        for (int four = group; four < FOURS; four += K_GROUPS) {
+            float* const at = parts + four * (4 * GROUP_THREADS);
+            float sum[4] = {};
+#pragma unroll
+            for (int g = 0; g < K_GROUPS; ++g) {
+                float part[4];
+                read_four(part, at + g * PART);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) sum[e] += part[e];
+            }
+            if (slices == 1)
+                write(four, sum);
+            else
+                put_run<4>(at, sum);
+        }
+        if (slices == 1) return;
+    }
+    sync_cluster();
+#pragma unroll 2
+    for (int four = rank + group * slices; four < FOURS; four += K_GROUPS * slices) {
+        const uint32_t at = shared_address(parts + four * (4 * GROUP_THREADS));
+        float sum[4] = {};
+#pragma unroll 4
+        for (int peer = 0; peer < slices; ++peer) {
+            const float4 part = read_four_of(at, peer);
+            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+        }
+        write(four, sum);
+    }
+    sync_cluster();  // nobody leaves while others read its shared memory
+}
