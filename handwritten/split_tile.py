@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from handwritten.kernel import MAX_DYNAMIC_SMEM, WARP
 from handwritten.stream_tile import MAX_SLICES, PITCH_PAD, SM_COUNT, ClusterSplitKernel
-from kernel.contract import Launch, Problem, Unit, ceil_div
+from kernel.contract import Argument, Launch, Pointers, Problem, Unit, ceil_div
 
+SUM_THREADS, SUM_LANES = 128, 4
+"""Threads in a block of the launch that adds the parts, and how many of them share a run of C."""
+STRANDED = 5
+"""A fifth of the SMs may be out of reach of clusters of more than two blocks, which lie within one GPC."""
 A_COLUMNS = 8
 """Steps of k in the run of a row of A that a warp copies at once."""
+
+
+class Cut(NamedTuple):
+    """How many thread blocks share a tile."""
+
+    slices: int
+    """Blocks of a cluster, added through its shared memory."""
+    parts: int
+    """Blocks, or clusters, whose sums a second launch adds from the workspace."""
+
+    @property
+    def shares(self) -> int:
+        return self.slices * self.parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +42,12 @@ class BlockSplitKernel(ClusterSplitKernel):
     """Groups of warps; each multiplies BLOCK_K / k_groups steps of a stage."""
     resident: int = 1
     """Blocks that the build leaves registers for on one SM."""
+    fixed: Cut | None = None
+    """The cut of every problem; None lets the problem decide."""
+    cluster_stages: float = 1.0
+    """What adding the blocks of a cluster costs, in stages."""
+    sum_stages: float = 3.0
+    """What the second launch costs, in stages."""
 
     @property
     def threads(self) -> int:
@@ -38,26 +63,75 @@ class BlockSplitKernel(ClusterSplitKernel):
         stages = t.NUM_STAGES * t.BLOCK_K * (t.BLOCK_M + PITCH_PAD + t.BLOCK_N)
         return 4 * max(stages, self.k_groups * t.BLOCK_M * t.BLOCK_N)
 
+    def cut(self, problem: Problem) -> Cut:
+        """The cut of a problem that is neither empty nor scale-only: the least of blocks whose stages, one after the
+        other, and what joining them costs are within a fiftieth of the best."""
+        if self.fixed is not None:
+            return self.fixed
+        tiles, stages = self._blocks(problem), self._steps(problem)
+        at_once = SM_COUNT * self.resident
+
+        def length(cut: Cut) -> float:
+            room = at_once - (at_once // STRANDED if cut.slices > 2 else 0)
+            joining = 1.0 + (self.cluster_stages if cut.slices > 1 else 0.0) + (self.sum_stages if cut.parts > 1 else 0)
+            return ceil_div(tiles * cut.shares, room) * (ceil_div(stages, cut.shares) + joining)
+
+        cuts = [Cut(slices, 1) for slices in (1, 2, 4, MAX_SLICES) if slices <= stages or slices == 1]
+        cuts += [Cut(1, parts) for parts in range(2, min(stages, at_once // tiles) + 1)]
+        lengths = {cut: length(cut) for cut in cuts}
+        return next(cut for cut, stages in lengths.items() if 50 * stages <= 51 * min(lengths.values()))
+
     def slices_for(self, problem: Problem) -> int:
-        """Blocks a tile: the fewest whose stages, one after the other, are within a fiftieth of the best."""
-        if self.slices:
-            return self.slices
-        tiles, stages, at_once = self._blocks(problem), self._steps(problem), SM_COUNT * self.blocks_per_sm
+        return self.cut(problem).slices
 
-        def length(slices: int) -> int:
-            meeting = self.meeting_steps if slices > 1 else self.meeting_steps // 2
-            return ceil_div(tiles * slices, at_once) * (ceil_div(stages, slices) + meeting)
-
-        lengths = {slices: length(slices) for slices in range(1, MAX_SLICES + 1)}
-        return next(slices for slices, steps in lengths.items() if 50 * steps <= 51 * min(lengths.values()))
+    def variant(self, problem: Problem) -> str:
+        parts = self.cut(problem).parts
+        return super().variant(problem) + (f"_parts{parts}" if parts > 1 else "")
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        return tuple(dataclasses.replace(launch, overlaps=True) for launch in super().launches(problem))
+        (launch,) = super().launches(problem)
+        cut = self.cut(problem)
+        launch = dataclasses.replace(launch, grid=(self._blocks(problem) * cut.shares, 1, 1), overlaps=True)
+        if cut.parts == 1:
+            return (launch,)
+        workspace = 4 * cut.parts * problem.m * problem.n
+        threads = ceil_div(problem.m * problem.n, self._width(problem)) * SUM_LANES
+        adding = Launch(
+            unit=launch.unit,
+            entry=self._sum_entry,
+            grid=(ceil_div(threads, SUM_THREADS), 1, 1),
+            block=(SUM_THREADS, 1, 1),
+            overlaps=True,
+            workspace=workspace,
+        )
+        return (dataclasses.replace(launch, workspace=workspace), adding)
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        ((*values, slices),) = super().pack(problem, pointers)
+        parts, workspace = (
+            Argument(data=struct.pack("<i", self.cut(problem).parts)),
+            Argument(data=struct.pack("<Q", pointers.workspace)),
+        )
+        product = (*values, slices, parts, workspace)
+        if self.cut(problem).parts == 1:
+            return (product,)
+        _, _, c, m, n, _, _, _, ldc, _, beta = values
+        return (product, (c, m, n, ldc, beta, parts, workspace))
+
+    @property
+    def _sum_entry(self) -> str:
+        return f"{self.name}_sum"
 
     def _unit(self, width: int) -> Unit:
         unit = super()._unit(width)
-        more = (f"-DK_GROUPS={self.k_groups}", f"-DBLOCKS_PER_SM={self.resident}")
-        return dataclasses.replace(unit, flags=(*unit.flags, *more))
+        more = {
+            "K_GROUPS": self.k_groups,
+            "BLOCKS_PER_SM": self.resident,
+            "SUM_THREADS": SUM_THREADS,
+            "SUM_LANES": SUM_LANES,
+            "SUM_ENTRY": self._sum_entry,
+        }
+        return dataclasses.replace(unit, flags=(*unit.flags, *(f"-D{name}={value}" for name, value in more.items())))
 
     def _copy_violations(self) -> Iterator[str]:
         t = self.tile
@@ -89,6 +163,8 @@ class StreamRowsKernel(ClusterSplitKernel):
     """Warps of a block; each takes every k_warps-th batch of BLOCK_K steps."""
     resident: int
     """Blocks that the build leaves registers for on one SM."""
+    prefetched: int = 0
+    """Batches a warp asks L2 for before the launch ahead has ended."""
     enough_blocks: int = 2 * SM_COUNT - 8
     """Blocks whose copies keep device memory busy; a tile is split no further where there are as many."""
 
@@ -120,7 +196,7 @@ class StreamRowsKernel(ClusterSplitKernel):
 
     def _unit(self, width: int) -> Unit:
         unit = super()._unit(width)
-        more = (f"-DK_WARPS={self.k_warps}", f"-DBLOCKS_PER_SM={self.resident}")
+        more = (f"-DK_WARPS={self.k_warps}", f"-DBLOCKS_PER_SM={self.resident}", f"-DPREFETCH={self.prefetched}")
         return dataclasses.replace(unit, flags=(*unit.flags, *more))
 
     def _copy_violations(self) -> Iterator[str]:

@@ -61,10 +61,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const int strips = (n - 1) / BLOCK_N + 1, batches = k / BLOCK_K;  // whole ones
     const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
     const Origin origin = {tile / strips * BLOCK_M, tile % strips * BLOCK_N};
-    // This warp takes every K_WARPS-th batch of its block's share.
-    const int quota = batches / slices, extra = batches % slices;
-    const int block_first = rank * quota + min(rank, extra), last = block_first + quota + (rank < extra);
-    const int first = block_first + warp;
+    // This warp takes every stride-th batch: all warps of the grid go through B together, from its first row to
+    // its last, and device memory is read in long runs.
+    const int first = rank * K_WARPS + warp, stride = slices * K_WARPS;
 
     // Rows and columns beyond the operands repeat the last ones, and are never stored.
     int b_col[RUNS];
@@ -75,11 +74,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const float* const a_rows = A + origin.row * lda;
     float* const ring = smem + warp * (NUM_STAGES * BATCH);
 
+#if PREFETCH
+    // The first batches are asked for while the launch before still ends: whatever it writes to B, L2 has it.
+#pragma unroll
+    for (int s = 0; s < PREFETCH; ++s) {
+        constexpr int LINES = BLOCK_N / 32;  // of 128 bytes in a row
+#pragma unroll
+        for (int i = lane; i < BLOCK_K * LINES; i += 32) {
+            const int kk = (first + s * stride) * BLOCK_K + i / LINES;
+            const float* const line =
+                B + min(kk, k - 1) * ldb + min(origin.col + i % LINES * 32, n - 1);
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+        }
+    }
+#endif
     wait_for_launch_before();
     // Batches are copied in order. Past the last one nothing is, but a group is committed.
     const auto copy = [&](int index, int stage) {
         float* const to = ring + stage * BATCH;
-        if (index < last) {
+        if (index < batches) {
 #pragma unroll
             for (int kk = 0; kk < BLOCK_K; ++kk) {
                 const float* const row = b_from + kk * ldb;
@@ -88,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                     copy_run_async<VECTOR>(to + kk * BLOCK_N + column(r), row + b_col[r]);
                 }
             }
-            b_from += K_WARPS * BLOCK_K * ldb;
+            b_from += static_cast<long long>(stride) * BLOCK_K * ldb;
             float* const to_a = to + BLOCK_K * BLOCK_N;
 #pragma unroll
             for (int i = 0; i < BLOCK_M * BLOCK_K; i += 32) {
@@ -132,31 +145,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     };
 
 #pragma unroll
-    for (int stage = 0; stage < AHEAD; ++stage) copy(first + stage * K_WARPS, stage);
+    for (int stage = 0; stage < AHEAD; ++stage) copy(first + stage * stride, stage);
     int stage = 0, fill = AHEAD;
 #pragma unroll 1
-    for (int index = first; index < last; index += K_WARPS) {
+    for (int index = first; index < batches; index += stride) {
         wait_for_copies<AHEAD - 1>();
         __syncwarp();  // this batch is there, and nobody reads the one before any more
-        copy(index + AHEAD * K_WARPS, fill);
+        copy(index + AHEAD * stride, fill);
         multiply(stage);
         stage = stage + 1 == NUM_STAGES ? 0 : stage + 1;
         fill = fill + 1 == NUM_STAGES ? 0 : fill + 1;
     }
-    // What k leaves over after whole batches, a step for each warp of the last block.
-    if (rank == slices - 1) {
+    // What k leaves over after whole batches, a step for each warp.
 #pragma unroll 1
-        for (int kk = batches * BLOCK_K + warp; kk < k; kk += K_WARPS) {
+    for (int kk = batches * BLOCK_K + first; kk < k; kk += stride) {
 #pragma unroll
-            for (int i = 0; i < BLOCK_M; ++i) {
-                const float a = __ldg(a_rows + min(i, last_row) * lda + kk);
+        for (int i = 0; i < BLOCK_M; ++i) {
+            const float a = __ldg(a_rows + min(i, last_row) * lda + kk);
 #pragma unroll
-                for (int r = 0; r < RUNS; ++r)
+            for (int r = 0; r < RUNS; ++r)
 #pragma unroll
-                    for (int e = 0; e < VECTOR; ++e) {
-                        acc[i][r][e] = fmaf(a, __ldg(B + kk * ldb + b_col[r] + e), acc[i][r][e]);
-                    }
-            }
+                for (int e = 0; e < VECTOR; ++e) {
+                    acc[i][r][e] = fmaf(a, __ldg(B + kk * ldb + b_col[r] + e), acc[i][r][e]);
+                }
         }
     }
     wait_for_copies();

@@ -1,13 +1,15 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v13's loop split-K inside a block: its warps come in groups that share the stages of one small tile,
 // each multiplies its own steps of every stage, and shared memory adds them at the end, in the order of groups;
-// a cluster's blocks take parts of k and are added as in v11. For C of about as many tiles as SMs, where a
+// a cluster's blocks take parts of k and are added as in v11, and parts beyond a cluster go through a workspace
+// and a second launch. For C of about as many tiles as SMs, where a
 // tile alone gives an SM too few warps. Refuses nothing but a grid of 2^31 blocks.
 #include "hopper.cuh"
 #include "thread_tile.cuh"
 
-#if !defined(K_GROUPS) || !defined(ENTRY) || !defined(BLOCKS_PER_SM)
-#error "K_GROUPS, BLOCKS_PER_SM and the entry's name come from handwritten/catalog.py"
+#if !defined(K_GROUPS) || !defined(BLOCKS_PER_SM) || !defined(SUM_THREADS) || !defined(SUM_LANES) || \
+    !defined(ENTRY) || !defined(SUM_ENTRY) || !defined(NAME_HINT)
+#error "K_GROUPS and what follows it, and the entries' names, come from handwritten/split_tile.py"
 #endif
 constexpr int GROUP_THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32, THREADS = K_GROUPS * GROUP_THREADS;
 constexpr int STEPS = BLOCK_K / K_GROUPS;  // of each group in a stage
@@ -86,8 +88,22 @@ struct Copier {
     }
 };
 
-// One step of k: down one column and up the next, which is what ptxas (13.0) makes most of.
+// One step of k. With the hint in the entry's name ptxas (13.0) keeps the order written here: 2 x 2 blocks,
+// forth along one pair of rows and back along the next. Without it ptxas sorts the FFMAs anew; a walk down one
+// column and up the next is the best start found.
 __device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
+#if NAME_HINT
+#pragma unroll
+    for (int i = 0; i < THREAD_M; i += 2)
+#pragma unroll
+        for (int t = 0; t < THREAD_N; t += 2) {
+            const int j = i / 2 % 2 ? THREAD_N - 2 - t : t;
+            acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
+            acc.value[i][j + 1] = fmaf(f.a[i], f.b[j + 1], acc.value[i][j + 1]);
+            acc.value[i + 1][j + 1] = fmaf(f.a[i + 1], f.b[j + 1], acc.value[i + 1][j + 1]);
+            acc.value[i + 1][j] = fmaf(f.a[i + 1], f.b[j], acc.value[i + 1][j]);
+        }
+#else
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j)
 #pragma unroll
@@ -95,6 +111,16 @@ __device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
             const int i = j % 2 ? THREAD_M - 1 - t : t;
             acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
         }
+#endif
+}
+
+// No FFMA before this is moved behind it: nvcc (13.0) would sink a stage's first step, whose fragments the
+// stage before has read, among the second's.
+__device__ __forceinline__ void keep_here(ThreadTile& acc) {
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (int j = 0; j < THREAD_N; ++j) asm volatile("" : "+f"(acc.value[i][j]));
 }
 
 __device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) {
@@ -113,7 +139,8 @@ __device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
-          int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices) {
+          int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices, int parts,
+          float* workspace) {
     extern __shared__ __align__(16) float smem[];
     let_next_start();
     const int group = static_cast<int>(threadIdx.x) / GROUP_THREADS;
@@ -121,10 +148,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const Origin mine = {warp / (BLOCK_N / WARP_N) * WARP_M + lane / (WARP_N / THREAD_N) * 4,
                          warp % (BLOCK_N / WARP_N) * WARP_N + lane % (WARP_N / THREAD_N) * 4};
     const int tiles_n = (n - 1) / BLOCK_N + 1, stages = (k - 1) / BLOCK_K + 1;
-    const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
+    const int rank = static_cast<int>(blockIdx.x) % slices, cluster = static_cast<int>(blockIdx.x) / slices;
+    const int part = cluster % parts, tile = cluster / parts;
     const Origin origin = {tile / tiles_n * BLOCK_M, tile % tiles_n * BLOCK_N};
-    const int quota = stages / slices, extra = stages % slices;
-    const int first = rank * quota + min(rank, extra), count = quota + (rank < extra);
+    const int share = part * slices + rank, quota = stages / (parts * slices), extra = stages % (parts * slices);
+    const int first = share * quota + min(share, extra), count = quota + (share < extra);
+    if (parts > 1) {  // C is then what sum_parts adds up
+        C = workspace + static_cast<long long>(part) * m * n;
+        ldc = n, beta = 0.0f;
+    }
 
     // The first stage of all takes what k leaves over after whole ones: 1 to BLOCK_K columns.
     const int ragged = (k - 1) % BLOCK_K + 1;
@@ -166,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                     commit_copies();
                 }
                 multiply(acc, fragments[kk % 2]);
+                if (NAME_HINT && kk == 0) keep_here(acc);
             }
             fill = stage;
             stage = following;
@@ -180,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         const int i = tile_row(four / (THREAD_N / 4)), j = tile_col(four % (THREAD_N / 4) * 4);
         if (i < rows_left) write_out<4>(c + i * ldc + j, sum, cols_left - j, 1.0f, beta);
     };
-    float* const parts = smem + place * 4;
+    float* const shared_part = smem + place * 4;
 #pragma unroll
     for (int four = 0; four < FOURS; ++four) {
         float scaled[4];
@@ -191,14 +224,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         if (K_GROUPS == 1 && slices == 1)
             write(four, scaled);
         else
-            put_run<4>(parts + group * PART + four * (4 * GROUP_THREADS), scaled);
+            put_run<4>(shared_part + group * PART + four * (4 * GROUP_THREADS), scaled);
     }
     if (K_GROUPS == 1 && slices == 1) return;
     if constexpr (K_GROUPS > 1) {
         __syncthreads();
 #pragma unroll 4
         for (int four = group; four < FOURS; four += K_GROUPS) {
-            float* const at = parts + four * (4 * GROUP_THREADS);
+            float* const at = shared_part + four * (4 * GROUP_THREADS);
             float sum[4] = {};
 #pragma unroll
             for (int g = 0; g < K_GROUPS; ++g) {
@@ -217,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     sync_cluster();
 #pragma unroll 2
     for (int four = rank + group * slices; four < FOURS; four += K_GROUPS * slices) {
-        const uint32_t at = shared_address(parts + four * (4 * GROUP_THREADS));
+        const uint32_t at = shared_address(shared_part + four * (4 * GROUP_THREADS));
         float sum[4] = {};
 #pragma unroll 4
         for (int peer = 0; peer < slices; ++peer) {
@@ -227,4 +260,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         write(four, sum);
     }
     sync_cluster();  // nobody leaves while others read its shared memory
+}
+
+// C = the sum of all parts + beta * C. SUM_LANES threads share a run of VECTOR elements: each adds every
+// SUM_LANES-th part, in order.
+extern "C" __global__ void __launch_bounds__(SUM_THREADS)
+    SUM_ENTRY(float* __restrict__ C, int m, int n, long long ldc, float beta, int parts,
+              const float* __restrict__ workspace) {
+    let_next_start();
+    const long long run = (static_cast<long long>(blockIdx.x) * SUM_THREADS + threadIdx.x) / SUM_LANES;
+    const int lane = static_cast<int>(threadIdx.x) % SUM_LANES;
+    const long long size = static_cast<long long>(m) * n, at = run * VECTOR;
+    wait_for_launch_before();
+    float sum[VECTOR] = {};
+    if (at < size) {
+#pragma unroll 4
+        for (int part = lane; part < parts; part += SUM_LANES) {
+            float more[VECTOR];
+            if constexpr (VECTOR == 4) {
+                const float4 four = __ldcg(reinterpret_cast<const float4*>(workspace + part * size + at));
+                more[0] = four.x, more[1] = four.y, more[2] = four.z, more[3] = four.w;
+            } else {
+                more[0] = __ldcg(workspace + part * size + at);
+            }
+#pragma unroll
+            for (int e = 0; e < VECTOR; ++e) sum[e] += more[e];
+        }
+    }
+#pragma unroll
+    for (int apart = 1; apart < SUM_LANES; apart *= 2)
+#pragma unroll
+        for (int e = 0; e < VECTOR; ++e) sum[e] += __shfl_xor_sync(~0u, sum[e], apart);
+    if (at < size && lane == 0) {
+        write_out<VECTOR>(C + at / n * ldc + at % n, sum, VECTOR, 1.0f, beta);
+    }
 }
