@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     extern __shared__ __align__(16) float smem[];
     let_next_start();
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    const int strips = (n - 1) / BLOCK_N + 1, batches = k / BLOCK_K;  // whole ones
+    const int strips = (n - 1) / BLOCK_N + 1, batches = (k - 1) / BLOCK_K + 1;
     const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
     const Origin origin = {tile / strips * BLOCK_M, tile % strips * BLOCK_N};
     // This warp takes every stride-th batch: all warps of the grid go through B together, from its first row to
@@ -89,16 +89,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
 #endif
     wait_for_launch_before();
-    // Batches are copied in order. Past the last one nothing is, but a group is committed.
+    // Batches are copied in order. What the last one lacks is zeros; past it a group is still committed.
     const auto copy = [&](int index, int stage) {
         float* const to = ring + stage * BATCH;
         if (index < batches) {
+            const int exist = k - index * BLOCK_K;
 #pragma unroll
             for (int kk = 0; kk < BLOCK_K; ++kk) {
                 const float* const row = b_from + kk * ldb;
 #pragma unroll
                 for (int r = 0; r < RUNS; ++r) {
-                    copy_run_async<VECTOR>(to + kk * BLOCK_N + column(r), row + b_col[r]);
+                    copy_run_async<VECTOR>(to + kk * BLOCK_N + column(r), row + b_col[r],
+                                           kk < exist ? VECTOR : 0);
                 }
             }
             b_from += static_cast<long long>(stride) * BLOCK_K * ldb;
@@ -108,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                 const int row = (i + lane) / BLOCK_K, kk = (i + lane) % BLOCK_K;
                 if (row < BLOCK_M) {
                     copy_run_async<1>(to_a + kk * A_PITCH + row,
-                                      a_rows + min(row, last_row) * lda + index * BLOCK_K + kk);
+                                      a_rows + min(row, last_row) * lda + index * BLOCK_K + kk, kk < exist);
                 }
             }
         }
@@ -155,20 +157,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         multiply(stage);
         stage = stage + 1 == NUM_STAGES ? 0 : stage + 1;
         fill = fill + 1 == NUM_STAGES ? 0 : fill + 1;
-    }
-    // What k leaves over after whole batches, a step for each warp.
-#pragma unroll 1
-    for (int kk = batches * BLOCK_K + first; kk < k; kk += stride) {
-#pragma unroll
-        for (int i = 0; i < BLOCK_M; ++i) {
-            const float a = __ldg(a_rows + min(i, last_row) * lda + kk);
-#pragma unroll
-            for (int r = 0; r < RUNS; ++r)
-#pragma unroll
-                for (int e = 0; e < VECTOR; ++e) {
-                    acc[i][r][e] = fmaf(a, __ldg(B + kk * ldb + b_col[r] + e), acc[i][r][e]);
-                }
-        }
     }
     wait_for_copies();
     __syncthreads();  // nobody reads A in shared memory any more
