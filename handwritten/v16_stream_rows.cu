@@ -3,7 +3,7 @@
 // them, through a ring of its own in shared memory, several batches ahead. The warps of a block, then the
 // blocks of a cluster, take parts of k and are added in that order. Bound by reading B once. Refuses nothing
 // but a grid of 2^31 blocks.
-#include "hopper.cuh"
+#include "split_sum.cuh"
 #include "tile_io.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(WARP_M) || !defined(WARP_N) || \
@@ -29,20 +29,6 @@ __device__ __forceinline__ int column(int r) {
     return r * (32 * VECTOR) + static_cast<int>(threadIdx.x) % 32 * VECTOR;
 }
 
-__device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) {
-    float4 four;
-    asm volatile(
-        "{\n"
-        ".reg .b32 there;\n"
-        "mapa.shared::cluster.u32 there, %4, %5;\n"
-        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
-        "}"
-        : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-        : "r"(address), "r"(rank)
-        : "memory");
-    return four;
-}
-
 template <int WIDTH>
 __device__ __forceinline__ void get_run(float (&run)[WIDTH], const float* from) {
     if constexpr (WIDTH == 4) {
@@ -61,8 +47,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const int strips = (n - 1) / BLOCK_N + 1, batches = (k - 1) / BLOCK_K + 1;
     const int rank = static_cast<int>(blockIdx.x) % slices, tile = static_cast<int>(blockIdx.x) / slices;
     const Origin origin = {tile / strips * BLOCK_M, tile % strips * BLOCK_N};
-    // This warp takes every stride-th batch: all warps of the grid go through B together, from its first row to
-    // its last, and device memory is read in long runs.
+    // This warp takes every stride-th batch: all warps of the grid go through B together, from its first row
+    // to its last, and device memory is read in long runs.
     const int first = rank * K_WARPS + warp, stride = slices * K_WARPS;
 
     // Rows and columns beyond the operands repeat the last ones, and are never stored.
@@ -82,8 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll
         for (int i = lane; i < BLOCK_K * LINES; i += 32) {
             const int kk = (first + s * stride) * BLOCK_K + i / LINES;
-            const float* const line =
-                B + min(kk, k - 1) * ldb + min(origin.col + i % LINES * 32, n - 1);
+            const float* const line = B + min(kk, k - 1) * ldb + min(origin.col + i % LINES * 32, n - 1);
             asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
         }
     }
@@ -199,12 +184,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     sync_cluster();
 #pragma unroll 1
     for (int four = rank + static_cast<int>(threadIdx.x) * slices; four < FOURS; four += THREADS * slices) {
-        float sum[4] = {};
-#pragma unroll 1
-        for (int peer = 0; peer < slices; ++peer) {
-            const float4 part = read_four_of(shared_address(smem + four * 4), peer);
-            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
-        }
+        float sum[4];
+        sum_over_cluster(sum, smem + four * 4, slices);
         write(four, sum);
     }
     sync_cluster();  // nobody leaves while others read its shared memory

@@ -1,10 +1,11 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// Adds to v13's loop split-K inside a block: its warps come in groups that share the stages of one small tile,
-// each multiplies its own steps of every stage, and shared memory adds them at the end, in the order of groups;
-// a cluster's blocks take parts of k and are added as in v11, and parts beyond a cluster go through a workspace
-// and a second launch. For C of about as many tiles as SMs, where a
-// tile alone gives an SM too few warps. Refuses nothing but a grid of 2^31 blocks.
-#include "hopper.cuh"
+// Adds to v13's loop split-K inside a block: groups of warps share the stages of one small tile, each
+// multiplies its own steps of every stage, and shared memory adds them at the end, in the order of groups. A
+// cluster's blocks take parts of k and are added as in v11; what is split further goes through a workspace
+// and a second launch. For C of about as many tiles as SMs, where a tile alone gives an SM too few warps.
+// Limited by the register reads of its FFMAs and, at 512 and below, by first loads and sums. Refuses nothing
+// but a grid of 2^31 blocks.
+#include "split_sum.cuh"
 #include "thread_tile.cuh"
 
 #if !defined(K_GROUPS) || !defined(BLOCKS_PER_SM) || !defined(SUM_THREADS) || !defined(SUM_LANES) || \
@@ -16,7 +17,8 @@ constexpr int STEPS = BLOCK_K / K_GROUPS;  // of each group in a stage
 constexpr int AHEAD = NUM_STAGES - 1;
 constexpr int STAGE = A_STAGE + B_STAGE, PART = BLOCK_M * BLOCK_N;
 constexpr int FOURS = THREAD_M * THREAD_N / 4;  // of a thread's tile
-static_assert(NUM_STAGES >= 3, "a stage is computed from, the next one's first fragments are read, one arrives");
+static_assert(NUM_STAGES >= 3,
+              "a stage is computed from, the next one's first fragments are read, one arrives");
 static_assert(BLOCK_K % K_GROUPS == 0 && STEPS % 2 == 0, "fragments alternate between two sets of registers");
 
 // What one thread copies of each stage, from pointers that move along k. Rows and columns beyond the operands
@@ -89,8 +91,8 @@ struct Copier {
 };
 
 // One step of k. With the hint in the entry's name ptxas (13.0) keeps the order written here: 2 x 2 blocks,
-// forth along one pair of rows and back along the next. Without it ptxas sorts the FFMAs anew; a walk down one
-// column and up the next is the best start found.
+// forth along one pair of rows and back along the next. Without it ptxas sorts the FFMAs anew; a walk down
+// one column and up the next is the best start found.
 __device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
 #if NAME_HINT
 #pragma unroll
@@ -123,20 +125,6 @@ __device__ __forceinline__ void keep_here(ThreadTile& acc) {
         for (int j = 0; j < THREAD_N; ++j) asm volatile("" : "+f"(acc.value[i][j]));
 }
 
-__device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) {
-    float4 four;
-    asm volatile(
-        "{\n"
-        ".reg .b32 there;\n"
-        "mapa.shared::cluster.u32 there, %4, %5;\n"
-        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
-        "}"
-        : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-        : "r"(address), "r"(rank)
-        : "memory");
-    return four;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
           int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices, int parts,
@@ -151,7 +139,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const int rank = static_cast<int>(blockIdx.x) % slices, cluster = static_cast<int>(blockIdx.x) / slices;
     const int part = cluster % parts, tile = cluster / parts;
     const Origin origin = {tile / tiles_n * BLOCK_M, tile % tiles_n * BLOCK_N};
-    const int share = part * slices + rank, quota = stages / (parts * slices), extra = stages % (parts * slices);
+    const int share = part * slices + rank, quota = stages / (parts * slices),
+              extra = stages % (parts * slices);
     const int first = share * quota + min(share, extra), count = quota + (share < extra);
     if (parts > 1) {  // C is then what sum_parts adds up
         C = workspace + static_cast<long long>(part) * m * n;
@@ -250,13 +239,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     sync_cluster();
 #pragma unroll 2
     for (int four = rank + group * slices; four < FOURS; four += K_GROUPS * slices) {
-        const uint32_t at = shared_address(shared_part + four * (4 * GROUP_THREADS));
-        float sum[4] = {};
-#pragma unroll 4
-        for (int peer = 0; peer < slices; ++peer) {
-            const float4 part = read_four_of(at, peer);
-            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
-        }
+        float sum[4];
+        sum_over_cluster(sum, shared_part + four * (4 * GROUP_THREADS), slices);
         write(four, sum);
     }
     sync_cluster();  // nobody leaves while others read its shared memory
