@@ -199,11 +199,21 @@ class StreamRowsKernel(ClusterSplitKernel):
         more = (f"-DK_WARPS={self.k_warps}", f"-DBLOCKS_PER_SM={self.resident}", f"-DPREFETCH={self.prefetched}")
         return dataclasses.replace(unit, flags=(*unit.flags, *more))
 
+    def _warp_violations(self) -> Iterator[str]:
+        if self.tile.THREAD_N % 4:
+            yield "a thread reads B four columns at a time (THREAD_N % 4)"
+
     def _copy_violations(self) -> Iterator[str]:
         t = self.tile
         if self.dynamic_smem > MAX_DYNAMIC_SMEM:
             yield f"the rings need {self.dynamic_smem} bytes of shared memory; a block can have {MAX_DYNAMIC_SMEM}"
-        if t.BLOCK_K % 4 or (t.BLOCK_M != 1 and t.BLOCK_M % 4):
-            yield "A is read four elements at a time (BLOCK_K % 4, and BLOCK_M = 1 or BLOCK_M % 4)"
+        n_lanes = t.BLOCK_N // t.THREAD_N
+        if n_lanes * t.THREAD_N != t.BLOCK_N or WARP % max(n_lanes, 1) or t.BLOCK_K * n_lanes % (4 * WARP):
+            yield (
+                "the lanes that are not needed along n take rows of B, four or a multiple each of a batch "
+                "(BLOCK_N / THREAD_N divides 32, BLOCK_K % (4 * 32 / that))"
+            )
+        if t.BLOCK_M != 1 and t.BLOCK_M % 4:
+            yield "a thread reads one row of A, or four at a time (BLOCK_M = 1 or BLOCK_M % 4)"
         if (t.BLOCK_M, t.BLOCK_N) != (t.WARP_M, t.WARP_N) or t.BLOCK_M != t.THREAD_M:
             yield "the warps of a block share its tile, and a thread has all rows of its columns"

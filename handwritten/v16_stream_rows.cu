@@ -1,5 +1,5 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major, for few rows.
-// Adds to v11 that warps share nothing while they multiply: each streams its own steps of B, and of A beside
+// Adds to v11 that warps share nothing while they multiply: each streams its own rows of B, and of A beside
 // them, through a ring of its own in shared memory, several batches ahead. The warps of a block, then the
 // blocks of a cluster, take parts of k and are added in that order. Bound by reading B once. Refuses nothing
 // but a grid of 2^31 blocks.
@@ -11,14 +11,17 @@
 #error "tile extents come from handwritten/catalog.py"
 #endif
 static_assert(BLOCK_M == WARP_M && BLOCK_N == WARP_N, "the warps of a block share its tile, and split k");
-static_assert(THREAD_M == BLOCK_M && THREAD_N * 32 == BLOCK_N && THREAD_N % 4 == 0,
+static_assert(THREAD_M == BLOCK_M && THREAD_N % 4 == 0 && BLOCK_N % THREAD_N == 0,
               "a thread has all rows of its columns");
 static_assert(BLOCK_M == 1 || BLOCK_M % 4 == 0, "a thread reads one row of A, or four at a time");
-static_assert(BLOCK_K % 4 == 0, "one row of A is read four steps at a time");
 static_assert(NUM_STAGES >= 2, "one batch is multiplied while the next arrives");
 
 constexpr int THREADS = K_WARPS * 32, AHEAD = NUM_STAGES - 1;
-constexpr int RUNS = THREAD_N / VECTOR;  // accesses of a thread to a row of B
+constexpr int N_LANES = BLOCK_N / THREAD_N;  // lanes side by side along n; the others have other rows of B
+constexpr int K_LANES = 32 / N_LANES, STEPS = BLOCK_K / K_LANES;  // rows of a thread in a batch, adjacent
+constexpr int RUNS = THREAD_N / VECTOR;                           // accesses of a thread to a row of B
+static_assert(N_LANES * K_LANES == 32 && STEPS * K_LANES == BLOCK_K, "the lanes form a grid");
+static_assert(STEPS % 4 == 0, "one row of A is read four steps at a time");
 // A is transposed, with four more elements a step: a warp that copies 4 rows x 8 steps stores to 32 banks.
 constexpr int A_PITCH = BLOCK_M == 1 ? 1 : BLOCK_M + 4, A_BATCH = BLOCK_K * A_PITCH;
 constexpr int BATCH = BLOCK_K * BLOCK_N + A_BATCH;
@@ -26,7 +29,7 @@ constexpr int FOURS = BLOCK_M * BLOCK_N / 4;  // of the tile
 
 // Column in the tile of the first element of this thread's run r.
 __device__ __forceinline__ int column(int r) {
-    return r * (32 * VECTOR) + static_cast<int>(threadIdx.x) % 32 * VECTOR;
+    return (r * N_LANES + static_cast<int>(threadIdx.x) % N_LANES) * VECTOR;
 }
 
 template <int WIDTH>
@@ -55,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     int b_col[RUNS];
 #pragma unroll
     for (int r = 0; r < RUNS; ++r) b_col[r] = min(origin.col + column(r), n - VECTOR);
-    const float* b_from = B + static_cast<long long>(first) * BLOCK_K * ldb;
+    const int step_first = lane / N_LANES * STEPS;  // this thread's first row of a batch
+    const float* b_from = B + (static_cast<long long>(first) * BLOCK_K + step_first) * ldb;
     const int last_row = m - 1 - origin.row;
     const float* const a_rows = A + origin.row * lda;
     float* const ring = smem + warp * (NUM_STAGES * BATCH);
@@ -80,12 +84,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         if (index < batches) {
             const int exist = k - index * BLOCK_K;
 #pragma unroll
-            for (int kk = 0; kk < BLOCK_K; ++kk) {
-                const float* const row = b_from + kk * ldb;
+            for (int step = 0; step < STEPS; ++step) {
+                const float* const row = b_from + step * ldb;
 #pragma unroll
                 for (int r = 0; r < RUNS; ++r) {
-                    copy_run_async<VECTOR>(to + kk * BLOCK_N + column(r), row + b_col[r],
-                                           kk < exist ? VECTOR : 0);
+                    copy_run_async<VECTOR>(to + (step_first + step) * BLOCK_N + column(r), row + b_col[r],
+                                           step_first + step < exist ? VECTOR : 0);
                 }
             }
             b_from += static_cast<long long>(stride) * BLOCK_K * ldb;
@@ -104,28 +108,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 
     float acc[BLOCK_M][RUNS][VECTOR] = {};
     const auto multiply = [&](int stage) {
-        const float* const from_b = ring + stage * BATCH;
-        const float* const from_a = from_b + BLOCK_K * BLOCK_N;
-        float a[BLOCK_M == 1 ? BLOCK_K : BLOCK_M];
+        const float* const from_b = ring + stage * BATCH + step_first * BLOCK_N;
+        const float* const from_a = ring + stage * BATCH + BLOCK_K * BLOCK_N + step_first * A_PITCH;
+        float a[BLOCK_M == 1 ? STEPS : BLOCK_M];
         if constexpr (BLOCK_M == 1) {
 #pragma unroll
-            for (int kk = 0; kk < BLOCK_K; kk += 4) read_four(&a[kk], from_a + kk);
+            for (int step = 0; step < STEPS; step += 4) read_four(&a[step], from_a + step);
         }
 #pragma unroll
-        for (int kk = 0; kk < BLOCK_K; ++kk) {
+        for (int step = 0; step < STEPS; ++step) {
             if constexpr (BLOCK_M != 1) {
 #pragma unroll
-                for (int i = 0; i < BLOCK_M; i += 4) read_four(&a[i], from_a + kk * A_PITCH + i);
+                for (int i = 0; i < BLOCK_M; i += 4) read_four(&a[i], from_a + step * A_PITCH + i);
             }
 #pragma unroll
             for (int r = 0; r < RUNS; ++r) {
                 float b[VECTOR];
-                get_run<VECTOR>(b, from_b + kk * BLOCK_N + column(r));
+                get_run<VECTOR>(b, from_b + step * BLOCK_N + column(r));
 #pragma unroll
                 for (int i = 0; i < BLOCK_M; ++i)
 #pragma unroll
                     for (int e = 0; e < VECTOR; ++e) {
-                        acc[i][r][e] = fmaf(a[BLOCK_M == 1 ? kk : i], b[e], acc[i][r][e]);
+                        acc[i][r][e] = fmaf(a[BLOCK_M == 1 ? step : i], b[e], acc[i][r][e]);
                     }
             }
         }
@@ -153,8 +157,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         for (int r = 0; r < RUNS; ++r) {
             float scaled[VECTOR];
 #pragma unroll
-            for (int e = 0; e < VECTOR; ++e) scaled[e] = alpha * acc[i][r][e];
-            put_run<VECTOR>(own + i * BLOCK_N + column(r), scaled);
+            for (int e = 0; e < VECTOR; ++e) {
+                scaled[e] = alpha * acc[i][r][e];
+#pragma unroll
+                for (int apart = N_LANES; apart < 32; apart *= 2) {
+                    scaled[e] += __shfl_xor_sync(~0u, scaled[e], apart);
+                }
+            }
+            if (step_first == 0) put_run<VECTOR>(own + i * BLOCK_N + column(r), scaled);
         }
     __syncthreads();
     const int cols_left = n - origin.col;
