@@ -112,7 +112,7 @@ def quick() -> Settings:
     """What ``compare`` does by default: five squares in under four minutes on an H200."""
     return Settings(
         burst=BurstSettings(
-            long_slice_s=0.8,
+            long_slice_s=0.4,
             sample_s=0.0008,
             stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
