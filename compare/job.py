@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import importlib.util
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from compare.measure import Measurement, Settings
     from compare.own_kernels import OwnContender, OwnOptions
     from compare.shapes import Shape
+    from compare.trials import Trials
 
 DEFAULT_SHAPES = "default"
 RECORD_HEADLINES = (4096, 8192)
@@ -531,12 +533,13 @@ def run_part(
         FaultError: a GPU fault; the contender at fault is to be written down, so that resuming leaves it out.
     """
     from compare.ceilings import ceiling_of
-    from compare.check import check_contender
+    from compare.check import check_contender, shared_trials
     from compare.measure import Progress, measure_group
     from compare.operand_sets import OperandSets
 
     group, shape = part.group, part.group.shape
     verdicts, rows = {}, []
+    trials: Trials | None = None
     for number, contender in enumerate(group.contenders):
         tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
         if contender.name in faults:
@@ -548,8 +551,10 @@ def run_part(
             rows.append(unmeasured_row(contender, group, built, reason))
             continue
         try:
+            with contextlib.suppress(MemoryError):  # the check itself then says what there is no room for
+                trials = trials or shared_trials(site.executor, group.problem, shape.input, shape.seed)
             verdict = check_contender(
-                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed
+                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed, trials=trials
             )
         except GemmTracksError as error:
             # One contender that this machine cannot run must not cost the others their rows.
@@ -563,6 +568,7 @@ def run_part(
             verdicts[contender.name] = verdict
         if verdict.fatal:
             raise FaultError(f"{contender.name} on {group.problem}: {verdict.reason}", contender.name, rows[-1])
+    del trials  # its memory is wanted for what follows
     passed = [contender for contender in group.contenders if contender.name in verdicts]
     if not passed:
         return rows, []
