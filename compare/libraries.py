@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compare import cublas
+from compare import cublas, cublaslt
 from compare.contenders import Contender, Prepared, is_installed, settled_variant
 from kernel.contract import INT32_MAX, ITEMSIZE, LAYOUTS, Argument, Kernel, Launch, Pointers, Problem, Tile, Unit
 from kernel.errors import LaunchError, MissingToolError, RejectedError
@@ -238,6 +238,17 @@ class CublasContender(LibraryContender):
         return enqueue
 
 
+@dataclass(frozen=True, kw_only=True)
+class CublasLtContender(CublasContender):
+    """cublasLtMatmul with the fastest of the algorithms that its heuristics name first."""
+
+    is_default: bool = False
+
+    def bind(self, problem: Problem, pointers: Pointers, stream: int) -> Callable[[int], None]:
+        product, answer = cublaslt.tuned(problem, pointers)
+        return functools.partial(product.enqueue, answer, pointers)
+
+
 @functools.cache
 def _has_cublas() -> bool:
     return next(cublas.library_files(), None) is not None
@@ -389,6 +400,13 @@ LIBRARIES: tuple[LibraryContender, ...] = (
         dtype_out="float32",
         # No kernel of the default set writes FP32 from FP16, so it would stand alone in its groups.
         in_default_set=False,
+    ),
+    CublasLtContender(
+        name="cublaslt_fp16",
+        summary=f"cublasLtMatmul, the fastest of its heuristics' first {cublaslt.ANSWERS} answers; as cublas_fp16",
+        # cublasGemmEx is what users call, and what ratios are made with; this is the library tuned for one shape.
+        in_default_set=False,
+        **_track("fp16_tensor"),
     ),
     TorchContender(name="torch_sgemm", instruction="ffma", summary="torch.mm on FP32, TF32 off", **_track("fp32_simt")),
     TorchContender(name="torch_tf32", summary="torch.mm on FP32, TF32 allowed", **_track("tf32_tensor")),
