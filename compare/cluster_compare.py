@@ -36,6 +36,7 @@ from compare.job import (
     Request,
     begun,
     conclude,
+    expected_s,
     faults_in,
     kept_in,
     parts,
@@ -295,9 +296,10 @@ def spread(
         )
         work.append(Work(name=group.name, payload=parcel, cost_s=cost))
     work.sort(key=lambda one: -one.cost_s)
-    say_how_long(len(work), sum(one.cost_s for one in work), len(cluster.seats))
-
     costs = {one.name: one.cost_s for one in work}
+    before = 0.0 if cluster.cpu else max((expected_s((), None, arch) for arch in archs_of(cluster)), default=0.0)
+    places = len(cluster.seats)
+    say_how_long(len(work), sum(costs.values()) + places * before, places)  # every place measures its own ceilings
 
     def keep(outcome: Outcome) -> None:
         result: Result = outcome.value

@@ -8,7 +8,7 @@ import fnmatch
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,9 @@ RECORD_SQUARES = (1024, 2048)
 """Further cubes for the default set of FP32 SIMT, and for cuBLAS and the hand-written kernels of FP16."""
 RECORD_TAIL = 4092
 """The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
+WHOLE_SET_FROM = 4096
+"""Cubes from which default runs time TF32, which lies between the two tracks that the comparison is about, and torch,
+which calls cuBLAS."""
 RECORD_LARGEST = 16384
 """The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
 RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
@@ -366,15 +369,33 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     from compare.measure import quick
     from compare.shapes import parse
 
-    if not request.record:
-        settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
+    if request.record:
+        return recorded_parts(chosen)
+    settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
+    if request.patterns or request.shapes:
         return [
             Part(group, settings if request.patterns else _shortened(settings, group))
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
-            if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
         ]
-    return recorded_parts(chosen)
+    return [
+        Part(group, _shortened(settings, group))
+        for shape in parse(DEFAULT_SHAPES)
+        for group in groups(_in_default_run(chosen, shape), shape)
+    ]
+
+
+def _in_default_run(chosen: Sequence[Contender], shape: Shape) -> list[Contender]:
+    """Of the default set, what four minutes leave room for at a cube."""
+    if shape.m == RECORD_TAIL:
+        # Whoever is timed at every size, and CUTLASS's own choice: what a tail costs the others, --shapes 4092 says.
+        return [
+            c for c in chosen
+            if c.track == "fp32_simt" and not c.largest_timed and (c.family != "cutlass" or c.is_default)
+        ]  # fmt: skip
+    if shape.m >= WHOLE_SET_FROM:
+        return list(chosen)
+    return [c for c in chosen if c.track != "tf32_tensor" and c.family != "torch"]
 
 
 def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
@@ -459,12 +480,12 @@ def measure(
     from compare.measure import estimate_s
 
     began = time.perf_counter() if began is None else began
-    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
-    ceilings = ceilings_of(writer, site, {"start": round(time.perf_counter() - began, 3)})
     planned = parts(request, chosen)
     todo = [part for part in planned if part.group.name not in writer.finished]
     costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
-    say_how_long(len(todo), sum(costs.values()))
+    say_how_long(len(todo), expected_s(costs.values(), writer, site.bench.facts.arch))
+    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
+    ceilings = ceilings_of(writer, site, {"start": round(time.perf_counter() - began, 3)})
     try:
         with progress("comparing", sum(costs.values())) as advance:
             done = 0.0
@@ -489,6 +510,18 @@ def measure(
     except KeyboardInterrupt:
         return False
     return True
+
+
+START_S = 10.0
+"""Importing CuPy and torch, and the first use of each of CuPy's own kernels from its cache."""
+
+
+def expected_s(costs: Iterable[float], writer: runs.RunWriter | None, arch: str) -> float:
+    """Seconds that a command takes in all: starting, the ceilings where they are not known yet, its groups."""
+    from compare import ceilings
+
+    known = writer is not None and CEILINGS in writer.finished
+    return START_S + (0.0 if known else ceilings.estimate_s(arch)) + sum(costs)
 
 
 def say_how_long(groups: int, seconds: float, places: int = 1) -> None:

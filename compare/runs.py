@@ -342,7 +342,11 @@ class RunWriter:
         Raises:
             RunFileError: it cannot be written; what was added before is safe.
         """
-        entry = {"shard": shard, "rows": [dict(row) for row in rows], "samples": [dict(s) for s in samples]}
+        entry: dict[str, Any] = {
+            "shard": shard,
+            "rows": [dict(row) for row in rows],
+            "samples": [dict(s) for s in samples],
+        }
         if seconds:
             entry["seconds"] = dict(seconds)
         self._append(entry)

@@ -50,6 +50,7 @@ class BurstSettings:
     """How bursts are taken. Times in seconds."""
 
     idle_s: float = 0.2
+    """How long the device rests before a slice."""
     slice_s: float = 0.010
     """Most work in a slice; a single launch that is longer has a slice to itself."""
     long_slice_s: float = 0.0
@@ -162,7 +163,7 @@ class BurstResult:
     slice_s: float = 0.0
     """Most work that a slice was allowed in the last round."""
     idle_s: float = 0.0
-    """Time spent idling before slices, thrown-away rounds included."""
+    """Time that the host did nothing but let the device rest, thrown-away rounds included."""
     throttle: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -183,6 +184,7 @@ def burst(
     result = BurstResult([Series(plan) for plan in plans])
     limit = settings.long_slice_s if may_use_long_slices and settings.long_slice_s else settings.slice_s
     began, mask, sagged = bench.now(), 0, 0
+    resting_since = began
     while True:
         result.slice_s = limit
         active = [index for index, series in enumerate(result.series) if not series.failed]
@@ -191,9 +193,12 @@ def burst(
             break
         order = [active[place] for place in round_order(len(active), result.rounds)]
         for group in pack(order, [plan.cost_s for plan in plans], limit):
-            bench.idle(settings.idle_s)
-            result.idle_s += settings.idle_s
+            # What the host did since the last slice ended was rest for the device, too.
+            rest = max(0.0, settings.idle_s - (bench.now() - resting_since))
+            bench.idle(rest)
+            result.idle_s += rest
             mask |= _run_slice(bench, result, group)
+            resting_since = bench.now()
         result.rounds += 1
         for series in result.series:
             series.seconds += [None] * (result.rounds - len(series.seconds))

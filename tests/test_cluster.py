@@ -198,8 +198,8 @@ def test_a_stopped_run_leaves_the_workers_idle_and_goes_on_by_the_same_command(h
     wait_for_workers(hands, 2)
     original, added = runs.RunWriter.add, []
 
-    def stopping(writer, shard, rows, samples=()):
-        original(writer, shard, rows, samples)
+    def stopping(writer, shard, *rest):
+        original(writer, shard, *rest)
         added.append(shard)
         if len(added) == 2:
             threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()  # Ctrl-C
