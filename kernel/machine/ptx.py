@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from kernel.errors import MachineFault
 
@@ -96,6 +97,7 @@ _GUARD = re.compile(r"@(!?)\s*([$%\w]+)\s*")
 _OPCODE = re.compile(r"[a-z_][\w.:]*")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
+_COPY = re.compile(r'(\.file\s+\d+\s+)"[^"]*kernel\.cu"')
 _ENTRY = re.compile(r"(?:\.(?:visible|weak|extern)\s+)*\.(entry|func)\b")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*);", re.DOTALL)
 _FAMILY = re.compile(r"([$%\w]+)<(\d+)>")
@@ -106,6 +108,13 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"%?[A-Za-z_$][\w$]*")
+
+
+def with_source(text: str, source: object) -> str:
+    """PTX of a build with the name of its source file, where it has one, instead of the copy's that was compiled."""
+    if not isinstance(source, Path):
+        return text
+    return _COPY.sub(lambda found: f'{found[1]}"{source.name}"', text)
 
 
 def split_operands(text: str) -> tuple[str, ...]:
