@@ -24,7 +24,7 @@ import numpy as np
 
 from compare.contenders import Contender, KernelContender
 from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, allocate, array_module, fill, widen
-from compare.reference import HALF_STEP, LARGEST, Reference, error_bound
+from compare.reference import LARGEST, Reference, error_bound, output_roundoff
 from compare.shapes import OPTIONS, Shape, parse
 from kernel.contract import MAX_KNOWN_ALIGNMENT, Problem, ceil_div
 from kernel.errors import (
@@ -347,7 +347,7 @@ def verify(
     got = expected = math.nan
     share, max_error, allowed = -1.0, 0.0, bound
     for rows, value, scale in reference.blocks():
-        found = _Block(c[rows], value, scale, bound, problem.dtype_out)
+        found = _Block(c[rows], value, scale, bound, problem)
         bad += found.bad
         unwritten += found.unwritten
         if found.first is not None and first is None:
@@ -374,8 +374,8 @@ def verify(
 class _Block:
     """One row block compared: counts, the first wrong element, and the worst element's error and bound."""
 
-    def __init__(self, c: Any, value: Any, scale: Any, bound: float, dtype: str) -> None:
-        xp = array_module(c)
+    def __init__(self, c: Any, value: Any, scale: Any, bound: float, problem: Problem) -> None:
+        xp, dtype = array_module(c), problem.dtype_out
         with np.errstate(all="ignore"):
             out = widen(c)
             if bound == 0.0:
@@ -385,10 +385,8 @@ class _Block:
                 value = rounded
                 allowed = xp.zeros_like(value)
             else:
-                relative, absolute = HALF_STEP[dtype]
-                allowed = bound * scale + 2 * absolute
-                if dtype == "float16":
-                    allowed = allowed + relative * abs(value)
+                relative, absolute = output_roundoff(problem)
+                allowed = bound * scale + relative * abs(value) + absolute
             error = abs(out - value)
             finite = xp.isfinite(value)
             # Beyond the largest finite value of the output type Inf is right, and just below it either is.

@@ -13,6 +13,7 @@ finished, and goes on from ``--resume FOLDER`` next time.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import signal
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
-STEPS, MORE_STEPS = "doctor,tests,sanitize,compare,record", "evidence,experiments,tune"
-PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-m", "gpu", "-q", "--maxfail=30")
+STEPS, MORE_STEPS = "doctor,tests,timing,sanitize,compare,record", "evidence,experiments,tune"
+PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-v", "--maxfail=30")
 """Without the strict options of pyproject.toml: a GPU machine may lack the plug-ins that they expect."""
+MOST_WORKERS = 14
+"""Processes that share the GPU in the step tests: each holds a context and the memory of its largest test."""
 GRACE_S = 40.0
 """What an interrupted step gets to write down what it has."""
 
@@ -102,6 +105,13 @@ def write_bundle(everything: bool = False) -> Path:
     return folder
 
 
+def workers() -> tuple[str, ...]:
+    """Options of pytest that spread tests over processes, where pytest-xdist is installed."""
+    if importlib.util.find_spec("xdist") is None:
+        return ()
+    return ("-n", str(min(MOST_WORKERS, os.cpu_count() or 1)), "--dist", "worksteal")
+
+
 def steps(names: Sequence[str], out: Path) -> list[Step]:
     """The steps of a session, in order.
 
@@ -114,7 +124,13 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
-        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {"GEMM_TRACKS_LINES": str(out / "lines.json")}),
+        "tests": Step(
+            "tests",
+            (python, "-m", "pytest", *PYTEST, *workers(), "-m", "gpu and not alone"),
+            0.5,
+            {"GEMM_TRACKS_LINES": str(out / "lines.json")},
+        ),
+        "timing": Step("timing", (python, "-m", "pytest", *PYTEST, "-m", "gpu and alone and not slow"), 0.4, {}),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
         "evidence": Step("evidence", (python, "-m", "compare.evidence"), 0.6, keep),

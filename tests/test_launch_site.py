@@ -433,7 +433,7 @@ def test_exact_memory_is_enough_for_every_rung(gpu, contender):
     need(contender.kernel, Problem(m=35, n=79, k=19))
     shapes = "35x79x19@align_a=4@align_b=4@align_c=4@pad_c=3,9x5x7@beta=2.0"
     for problem, distribution in sanitize.problems_of(contender, shapes):
-        assert sanitize.run_under_tool(contender, problem, distribution) == ""
+        assert sanitize.run_under_tool("memcheck", contender, problem, distribution) == ""
     assert gpu.stuck == ""
 
 
