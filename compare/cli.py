@@ -80,6 +80,29 @@ Align = Annotated[int, typer.Option("--align", min=1, help="With --with: bytes t
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata
+
+        from compare import runs
+
+        try:
+            version = importlib.metadata.version(NAME)
+        except importlib.metadata.PackageNotFoundError:  # a checkout that was not installed
+            version = "of a checkout"
+        typer.echo(f"{NAME} {version}, revision {runs.revision()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version and revision, then exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command("list")
 def list_(
     kernels: Kernels = None,
@@ -618,7 +641,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return quietly_closed()
     except (OSError, MemoryError, UnicodeDecodeError) as error:
         # What was named cannot be read, written or held: the caller's to mend.
-        return fail(str(error) or type(error).__name__, 2)
+        return fail(unusable(error), 2)
     except SystemExit as error:
         # rich ends the process by itself where the reader of a pipe went away.
         return quietly_closed() if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
@@ -633,6 +656,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == STOPPED:  # typer says nothing of an interrupt
         return fail("stopped", STOPPED)
     return status if isinstance(status, int) else 0
+
+
+def unusable(error: OSError | MemoryError | UnicodeDecodeError) -> str:
+    """What cannot be read, written or held, without Python's numbers."""
+    if isinstance(error, OSError) and error.strerror:
+        named = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        return ": ".join([" -> ".join(named), error.strerror] if named else [error.strerror])
+    return str(error) or type(error).__name__
 
 
 def fail_usage(error: Any) -> int:

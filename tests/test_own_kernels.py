@@ -154,7 +154,7 @@ def test_the_file_itself_may_be_what_is_wrong(tmp_path, capsys):
     empty = tmp_path / "empty.cu"
     empty.write_text("// nothing\n")
     status, line = refusal(capsys, "--with", empty, "--tile", "16x16")
-    assert (status, "none" in line) == (2, True)
+    assert (status, "the file has no kernel" in line) == (2, True)
 
 
 def test_options_without_a_file_and_commands_for_many_machines_are_refused(capsys):
