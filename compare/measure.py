@@ -498,6 +498,7 @@ def self_test(
     settings: Settings,
     *,
     bench: Bench,
+    watch: Stopwatch | None = None,
 ) -> list[credibility.SelfTest]:
     """A/A: the contender against itself, prepared twice, in every window of ``settings``.
 
@@ -506,7 +507,9 @@ def self_test(
     """
     again = dataclasses.replace(contender, name=f"{contender.name} again")
     settings = dataclasses.replace(settings, sustained_all=True, leave_out_slow=False)
-    found = measure_group((contender, again), problem, operands, settings, bench=bench, baseline=contender.name)
+    found = measure_group(
+        (contender, again), problem, operands, settings, bench=bench, baseline=contender.name, watch=watch
+    )
     results = []
     for one in found:
         if one.name == again.name:
