@@ -209,6 +209,9 @@ def compare_(
     record: Annotated[
         bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
     ] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="Begin no group that would end later than this; no limit.")
+    ] = 0.0,
     gpus: Gpus = "",
     scheduler: Scheduler = "",
     cpu: Annotated[
@@ -255,6 +258,7 @@ def compare_(
         scheduler=scheduler,
         cpu=cpu,
         own=OwnOptions(with_file, symbol, tile, threads, grid, smem, multiples, align),
+        seconds=seconds,
     )
     if failed:
         raise typer.Exit(1)

@@ -129,11 +129,13 @@ def run_compare(
     scheduler: str = "",
     cpu: bool = False,
     own: OwnOptions | None = None,
+    seconds: float = 0.0,
 ) -> bool:
     """Run the command; true where a check or gate failed. ``device`` counts the visible GPUs from 0.
 
     ``gpus`` and ``scheduler`` spread it over a cluster: see :func:`compare.cluster.open_cluster`; with ``cpu`` that
     checks on the workers' CPUs and times nothing. ``own`` names a kernel of the user's that joins the others.
+    No group is begun that would end later than ``seconds`` from now; 0 for no limit.
 
     Raises:
         GemmTracksError: nothing could be compared.
@@ -147,6 +149,10 @@ def run_compare(
     request = Request(tuple(patterns or ()), shapes, record, own.contenders() if own is not None else ())
     if record and (request.patterns or shapes):
         raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
+    if seconds and (gpus or scheduler):
+        raise UsageError(
+            "--seconds is for one GPU; a cluster's run is stopped with Ctrl-C and goes on by the same command"
+        )
     if gpus or scheduler:
         from compare.cluster_compare import over_cluster
 
@@ -170,7 +176,7 @@ def run_compare(
         if device is not None:
             raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, asked, out, as_json=as_json)
+    return with_gpu(request, asked, out, as_json=as_json, seconds=seconds)
 
 
 def too_old(device: driver.Device, chosen: Sequence[Contender]) -> str:
@@ -273,12 +279,12 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
         console.print(line, soft_wrap=True)
 
 
-def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
+def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool, seconds: float = 0.0) -> bool:
     """Build, check, time, report; every finished group is kept on disk. ``asked`` holds the one device to use."""
     from compare.console import messages
     from compare.groups import GpuSite
 
-    began = time.perf_counter()
+    budget = Budget(seconds)
     device = asked.devices[0]
     chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
@@ -288,8 +294,12 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     for line in dispatch_tables.remarks(chosen):
         messages().print(line)
     writer = begun(request, provenance, out)
-    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal), began)
-    return conclude(request, writer, out, complete=complete, as_json=as_json)
+    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal), budget)
+    stopped = not complete and not budget.left_out
+    failed = conclude(request, writer, out, complete=complete, as_json=as_json, stopped=stopped)
+    if budget.left_out:
+        messages().print(f"--seconds ended it with {budget.left_out} groups left; the same command goes on from there")
+    return failed
 
 
 def begun(request: Request, provenance: Mapping[str, Any], out: Path | None) -> runs.RunWriter:
@@ -558,11 +568,9 @@ def measure(
     built: Built,
     writer: runs.RunWriter,
     site: Site,
-    began: float | None = None,
+    budget: Budget | None = None,
 ) -> bool:
-    """Check and time every part that is not done yet; false where the user stopped it.
-
-    ``began`` is when the command began, by ``time.perf_counter``.
+    """Check and time every part that is not done yet; false where the user or the budget stopped it.
 
     Raises:
         CheckError: a baseline is wrong, or a GPU fault has ended this process' use of the device.
@@ -570,19 +578,19 @@ def measure(
     from compare.check import check_baseline
     from compare.console import progress
 
-    began = time.perf_counter() if began is None else began
+    budget = budget or Budget()
     planned = parts(request, chosen)
     todo = [part for part in planned if part.name not in writer.finished]
     costs = {part.name: cost_of(part) for part in todo}
     say_how_long(len(todo), expected_s(costs.values(), writer, site.bench.facts.arch))
     check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
-    ceilings = ceilings_of(writer, site, {"start": round(time.perf_counter() - began, 3)})
+    ceilings = ceilings_of(writer, site, {"start": round(budget.spent_s, 3)})
     try:
         with progress("comparing", sum(costs.values())) as advance:
             done = 0.0
             for part in planned:
                 name = part.name
-                if name in writer.finished:
+                if name in writer.finished or not budget.allows(costs[name]):
                     continue
 
                 def tell(fraction: float, text: str, base: float = done, name: str = name) -> None:
@@ -600,7 +608,27 @@ def measure(
                 done += costs[name]
     except KeyboardInterrupt:
         return False
-    return True
+    return not budget.left_out
+
+
+class Budget:
+    """Seconds that a command may take, from now; 0 for no limit. What is too long for the rest is left for later."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._began, self._seconds = time.perf_counter(), seconds
+        self.left_out = 0
+        """Groups that were not begun."""
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since it was made."""
+        return time.perf_counter() - self._began
+
+    def allows(self, cost_s: float) -> bool:
+        """Whether a group of such length would end in time; counts it as left out where not."""
+        fits = not self._seconds or self.spent_s + cost_s <= self._seconds
+        self.left_out += not fits
+        return fits
 
 
 def cost_of(part: Part) -> float:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,8 @@ MOST_WORKERS = 14
 """Processes that share the GPU in the step tests: each holds a context and the memory of its largest test."""
 GRACE_S = 40.0
 """What an interrupted step gets to write down what it has."""
+MARGIN_S = 10.0
+"""How long before its limit a step that can end by itself means to have ended."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Step:
     command: tuple[str, ...]
     share: float
     environment: Mapping[str, str]
+    ends_by_itself: bool = False
+    """Whether the command takes ``--seconds``."""
     keep: Path | None = None
     """A file that the step leaves elsewhere and that belongs with the log."""
 
@@ -143,7 +147,7 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
             0.8,
             {"GEMM_TRACKS_CACHE": str(out / "cache")},
         ),
-        "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep),
+        "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep, ends_by_itself=True),
     }
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -165,7 +169,10 @@ def run(names: Sequence[str], seconds: float, resume: Path | None) -> int:
             if remaining <= 0:
                 outcomes.append(Outcome(step.name, -1, 0.0, "not begun: no time was left"))
                 continue
-            outcomes.append(run_step(step, step.share * remaining, log.write))
+            limit = step.share * remaining
+            if step.ends_by_itself:  # a group that is cut off is lost
+                step = replace(step, command=(*step.command, "--seconds", f"{max(limit - MARGIN_S, 1.0):.0f}"))
+            outcomes.append(run_step(step, limit, log.write))
             if step.keep is not None and step.keep.is_file():
                 shutil.copy(step.keep, out)
     for line in table(outcomes):

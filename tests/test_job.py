@@ -545,6 +545,25 @@ def test_a_record_goes_on_in_a_second_lease_though_latest_has_moved(machine, mon
     assert not (newest / runs.JOURNAL_FILE).exists()
 
 
+def test_what_would_end_too_late_is_left_to_the_same_command(machine, monkeypatch, capsys):
+    root, _ = machine
+    costs = {"32x32x32": 5.0, "48x48x48": 1e6, "40x40x40": 5.0}
+    monkeypatch.setattr(job, "cost_of", lambda part: costs[str(part.group.shape)])
+    words = ["compare", "--shapes", "32,48,40"]
+    assert main([*words, "--seconds", "1000"]) == 0
+    assert "--seconds ended it with 2 groups left; the same command goes on" in capsys.readouterr().err
+    (folder,) = (root / "cache" / "runs").iterdir()
+    run, rows = runs.read_run(folder)
+    assert run["complete"] is False
+    assert {row["m"] for row in rows} == {32, 40}, "what is short enough fills the rest"
+    assert main(words) == 0
+    run, rows = runs.read_run(folder)
+    assert run["complete"] is True
+    assert {row["m"] for row in rows} == {32, 40, 48}
+    assert main(["compare", "--seconds", "9", "--gpus", "all"]) == 2
+    assert "--seconds" in capsys.readouterr().err
+
+
 def test_a_run_without_a_folder_is_kept_in_the_cache_and_a_failure_exits_with_1(machine, capsys):
     root, contenders = machine
     assert main(["compare", "--shapes", "32", "--json"]) == 0

@@ -50,6 +50,20 @@ def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys, monkeypat
     assert outcome.last_line == f"{tmp_path} {ROOT}"
 
 
+def test_a_record_is_told_when_its_lease_ends(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(
+        session, "run_step", lambda one, limit, write: ran.append((one, limit)) or session.Outcome(one.name, 0, 1.0, "")
+    )
+    assert session.run(["doctor", "record"], 540, None) == 0
+    (doctor, _), (record, limit) = ran
+    assert "--seconds" not in doctor.command
+    assert record.command[-2] == "--seconds"
+    assert limit - 11 <= float(record.command[-1]) <= limit - 9
+    assert limit == pytest.approx(540 - session.GRACE_S, abs=5)
+
+
 def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
     with pytest.raises(UsageError, match="recrod"):
         session.steps(["recrod"], tmp_path)
