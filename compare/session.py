@@ -52,10 +52,10 @@ class Step:
     command: tuple[str, ...]
     share: float
     environment: Mapping[str, str]
-    ends_by_itself: bool = False
-    """Whether the command takes ``--seconds``."""
     keep: Path | None = None
     """A file that the step leaves elsewhere and that belongs with the log."""
+    ends_by_itself: bool = False
+    """Whether the command takes ``--seconds``."""
 
 
 @dataclass(frozen=True)
