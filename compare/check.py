@@ -543,7 +543,7 @@ def fuzz(
             verdict = check_shape(contender, shape, executor)
             drawn += 1
             if verdict.ok is None:
-                refused[contender.name, re.sub(r"\d+", "#", verdict.skipped_because)] += 1
+                refused[contender.name, re.sub(r"(?<!\w)\d+", "#", verdict.skipped_because)] += 1
             else:
                 passed[contender.name] += verdict.ok
                 worst[contender.name] = max(worst.get(contender.name, 0.0), verdict.margin)
