@@ -106,7 +106,11 @@ def merged(sessions: Iterable[Mapping], root: Path = ROOT) -> tuple[dict[str, se
 
 
 def main(arguments: Sequence[str]) -> int:
-    report, *sessions = (json.loads(Path(name).read_text(encoding="utf-8")) for name in arguments)
+    try:
+        report, *sessions = (json.loads(Path(name).read_text(encoding="utf-8")) for name in arguments)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n{__doc__}")
+        return 2
     ran, changed = merged(sessions)
     left = [block for block in blocks(report, ran) if block.file not in changed]
     for block in left:

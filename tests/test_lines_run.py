@@ -79,6 +79,9 @@ def test_what_nobody_ran_is_an_exit_status(tmp_path, capsys):
     assert status(8) == 0
     assert status(8, "another") == 1
     assert "not judged" in capsys.readouterr().out
+    for words in ([], [str(tmp_path / "absent.json")], [__file__]):
+        assert main(words) == 2
+        assert "make coverage" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 counts lines by itself")
