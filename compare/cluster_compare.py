@@ -96,6 +96,8 @@ class Result:
 
     rows: list[dict[str, Any]]
     samples: list[dict[str, Any]]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """What it took, by phase."""
     card: str = ""
     """Where its ceilings were measured, if they were."""
     ceilings: Sequence[Mapping[str, Any]] = ()
@@ -120,7 +122,7 @@ def measure_here(parcel: Parcel, here: Here) -> Result:
     known = parcel.ceilings.get(card)
     measured = [] if known is not None else here.keep("ceilings", lambda: _ceilings(site, here))
     try:
-        rows, samples = run_part(
+        rows, samples, seconds = run_part(
             Part(group, parcel.settings),
             built_for(group.contenders, parcel.broken),
             site,
@@ -133,7 +135,8 @@ def measure_here(parcel: Parcel, here: Here) -> Result:
         without = dataclasses.replace(parcel, faults=parcel.faults | {fault.contender})
         raise Again(str(fault), without, (fault.contender, row)) from None
     rows = [{**row, **facts.card_columns()} for row in rows]
-    return Result(rows=rows, samples=samples, card="" if known is not None else card, ceilings=measured)
+    card = "" if known is not None else card
+    return Result(rows=rows, samples=samples, seconds=seconds, card=card, ceilings=measured)
 
 
 def check_here(parcel: Parcel, here: Here) -> Result:
@@ -294,12 +297,15 @@ def spread(
     work.sort(key=lambda one: -one.cost_s)
     say_how_long(len(work), sum(one.cost_s for one in work), len(cluster.seats))
 
+    costs = {one.name: one.cost_s for one in work}
+
     def keep(outcome: Outcome) -> None:
         result: Result = outcome.value
         if result.ceilings and CEILINGS_OF + result.card not in writer.finished:
             writer.add(CEILINGS_OF + result.card, (), result.ceilings)
         rows = [{**row, "retried_because": outcome.retried_because} for row in result.rows]
-        writer.add(outcome.name, rows, result.samples)
+        seconds = {**result.seconds, "estimate": round(costs[outcome.name], 3)} if result.seconds else {}
+        writer.add(outcome.name, rows, result.samples, seconds)
 
     def keep_fault(name: str, note: tuple[str, dict[str, Any]]) -> None:
         contender, row = note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import importlib.util
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from compare.measure import Measurement, Settings
     from compare.own_kernels import OwnContender, OwnOptions
     from compare.shapes import Shape
+    from compare.trials import Trials
 
 DEFAULT_SHAPES = "default"
 RECORD_HEADLINES = (4096, 8192)
@@ -240,6 +242,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     from compare.console import messages
     from compare.groups import GpuSite
 
+    began = time.perf_counter()
     device = asked.devices[0]
     chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
@@ -249,7 +252,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     for line in dispatch_tables.remarks(chosen):
         messages().print(line)
     writer = begun(request, provenance, out)
-    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal))
+    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal), began)
     return conclude(request, writer, out, complete=complete, as_json=as_json)
 
 
@@ -436,8 +439,17 @@ def is_reference(contender: Contender) -> bool:
     return contender.is_default or contender.family in ("cublas", "torch") or contender.is_dispatcher
 
 
-def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:
+def measure(
+    request: Request,
+    chosen: Sequence[Contender],
+    built: Built,
+    writer: runs.RunWriter,
+    site: Site,
+    began: float | None = None,
+) -> bool:
     """Check and time every part that is not done yet; false where the user stopped it.
+
+    ``began`` is when the command began, by ``time.perf_counter``.
 
     Raises:
         CheckError: a baseline is wrong, or a GPU fault has ended this process' use of the device.
@@ -446,8 +458,9 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
     from compare.console import progress
     from compare.measure import estimate_s
 
+    began = time.perf_counter() if began is None else began
     check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
-    ceilings = ceilings_of(writer, site)
+    ceilings = ceilings_of(writer, site, {"start": round(time.perf_counter() - began, 3)})
     planned = parts(request, chosen)
     todo = [part for part in planned if part.group.name not in writer.finished]
     costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
@@ -465,12 +478,13 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
 
                 faults = faults_in(writer, part.group)
                 try:
-                    rows, samples = run_part(part, built, site, faults, ceilings, tell)
+                    rows, samples, seconds = run_part(part, built, site, faults, ceilings, tell)
                 except FaultError as fault:
                     card = site.bench.facts.card_columns()
                     writer.add(shard_of_fault(name, fault.contender), [{**fault.row, **card}])
                     raise CheckError(f"{fault}. {kept_in(writer)} without this kernel") from None
-                writer.add(name, [{**row, **site.bench.facts.card_columns()} for row in rows], samples)
+                seconds["estimate"] = round(costs[name], 3)
+                writer.add(name, [{**row, **site.bench.facts.card_columns()} for row in rows], samples, seconds)
                 done += costs[name]
     except KeyboardInterrupt:
         return False
@@ -486,15 +500,16 @@ def say_how_long(groups: int, seconds: float, places: int = 1) -> None:
         messages().print(f"{groups} groups to measure{spread}, about {max(1, round(seconds / places / 60))} min")
 
 
-def ceilings_of(writer: runs.RunWriter, site: Site) -> list[Ceiling]:
-    """The run's ceilings: those it has, else measured now and kept in its provenance."""
+def ceilings_of(writer: runs.RunWriter, site: Site, before: Mapping[str, float]) -> list[Ceiling]:
+    """The run's ceilings: those it has, else measured now and kept; ``before`` is what was spent until here."""
     from compare.ceilings import Ceiling
 
     kept = writer.samples_of(CEILINGS)
     if CEILINGS not in writer.finished:
+        began = site.bench.now()
         found = site.ceilings()
         kept = [dataclasses.asdict(one) for one in found]
-        writer.add(CEILINGS, (), kept)
+        writer.add(CEILINGS, (), kept, {**before, CEILINGS: round(site.bench.now() - began, 3)})
     return [Ceiling(**{**one, "throttle": None if one["throttle"] is None else tuple(one["throttle"])}) for one in kept]
 
 
@@ -524,19 +539,25 @@ def run_part(
     faults: Collection[str],
     ceilings: Sequence[Ceiling],
     tell: Callable[[float, str], None],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Check every contender of a group but those in ``faults``, time those that passed; (rows, samples).
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, float]]:
+    """Check every contender of a group but those in ``faults``, time those that passed.
+
+    Answers rows, samples, and seconds by phase.
 
     Raises:
         FaultError: a GPU fault; the contender at fault is to be written down, so that resuming leaves it out.
     """
     from compare.ceilings import ceiling_of
-    from compare.check import check_contender
+    from compare.check import check_contender, shared_trials
     from compare.measure import Progress, measure_group
     from compare.operand_sets import OperandSets
+    from compare.stopwatch import Stopwatch
 
     group, shape = part.group, part.group.shape
     verdicts, rows = {}, []
+    watch = Stopwatch(site.bench.now)
+    watch.enter("check")
+    trials: Trials | None = None
     for number, contender in enumerate(group.contenders):
         tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
         if contender.name in faults:
@@ -548,8 +569,10 @@ def run_part(
             rows.append(unmeasured_row(contender, group, built, reason))
             continue
         try:
+            with contextlib.suppress(MemoryError):  # the check itself then says what there is no room for
+                trials = trials or shared_trials(site.executor, group.problem, shape.input, shape.seed)
             verdict = check_contender(
-                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed
+                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed, trials=trials
             )
         except GemmTracksError as error:
             # One contender that this machine cannot run must not cost the others their rows.
@@ -563,9 +586,11 @@ def run_part(
             verdicts[contender.name] = verdict
         if verdict.fatal:
             raise FaultError(f"{contender.name} on {group.problem}: {verdict.reason}", contender.name, rows[-1])
+    del trials  # its memory is wanted for what follows
     passed = [contender for contender in group.contenders if contender.name in verdicts]
     if not passed:
-        return rows, []
+        return rows, [], watch.seconds()
+    watch.enter("prepare")
     operands = OperandSets(site.executor.xp, group.problem, shape.input, shape.seed, site.bench.stream)
 
     def show(progress: Progress) -> None:
@@ -573,7 +598,7 @@ def run_part(
 
     found: list[Measurement] = measure_group(
         passed, group.problem, operands, part.settings, show,
-        bench=site.bench, reverify=operands.reverify,
+        bench=site.bench, reverify=operands.reverify, watch=watch,
     )  # fmt: skip
     facts = site.bench.facts
     by_name = {contender.name: contender for contender in passed}
@@ -585,7 +610,8 @@ def run_part(
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}
     rows.sort(key=lambda row: order[row["name"]])
-    return rows, [{**one.samples(), "input": shape.input} for one in found if one.seconds]
+    samples = [{**one.samples(), "input": shape.input} for one in found if one.seconds]
+    return rows, samples, watch.seconds()
 
 
 def shard_of_fault(group: str, contender: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from compare import credibility, peaks
 from compare.statistics import Interval, StoppingRule, disagreement, interval, median, paired_ratios, spread
+from compare.stopwatch import Stopwatch
 from compare.timing import Bench, WindowReading, Work
 from compare.windows import (
     GRAPH_BELOW_S,
@@ -112,7 +113,7 @@ def quick() -> Settings:
     """What ``compare`` does by default: five squares in under four minutes on an H200."""
     return Settings(
         burst=BurstSettings(
-            long_slice_s=0.8,
+            long_slice_s=0.4,
             sample_s=0.0008,
             stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
@@ -278,6 +279,7 @@ def measure_group(
     bench: Bench,
     reverify: Reverify | None = None,
     baseline: str | None = None,
+    watch: Stopwatch | None = None,
 ) -> list[Measurement]:
     """Measure contenders of one track on one problem.
 
@@ -290,12 +292,15 @@ def measure_group(
         bench: the device.
         reverify: the check after timing; without it nothing is verified, so only tests leave it out.
         baseline: name of the contender that ratios refer to, if not cuBLAS.
+        watch: told which phase begins.
 
     Returns:
         One measurement per contender, window and L2 state that was asked of it, in the contenders' order;
         contenders that cannot run the problem are among them.
     """
     tell = _Teller(progress, settings, problem)
+    watch = watch or Stopwatch(bench.now)
+    watch.enter("prepare")
     reference = baseline_of(contenders) if baseline is None else baseline
     entries = [_Entry(contender) for contender in contenders]
     for entry in entries:
@@ -303,15 +308,18 @@ def measure_group(
         tell.at(f"prepared {entry.contender.name}", "prepare", 1.0)
     found: list[Measurement] = []
     if settings.burst is not None:
-        warm = _measure_burst(entries, reference, problem, settings, bench, "warm", tell)
-        found += warm
+        watch.enter("burst")
+        found += _measure_burst(entries, reference, problem, settings, bench, "warm", tell, watch)
         if settings.cold:
-            found += _measure_cold(entries, reference, problem, operands, settings, bench, tell)
+            watch.enter("cold")
+            found += _measure_cold(entries, reference, problem, operands, settings, bench, tell, watch)
     if settings.wants_sustained(problem):
+        watch.enter("sustained")
         without = settings.sustained_without
         chosen = entries if settings.sustained_all else _best_and_default(entries, found, without)
         found += _measure_sustained(chosen, reference, problem, settings, bench, tell)
     bench.forget()
+    watch.enter("verify")
     if reverify is not None:
         found = _reverified(entries, found, reverify, tell)
     order = {contender.name: number for number, contender in enumerate(contenders)}
@@ -379,6 +387,7 @@ def _measure_burst(
     bench: Bench,
     l2: str,
     tell: _Teller,
+    watch: Stopwatch,
 ) -> list[Measurement]:
     burst_settings = settings.burst
     assert burst_settings is not None
@@ -393,6 +402,7 @@ def _measure_burst(
         may_use_long_slices=bool(running) and running[0].contender.track == "fp32_simt",
         report=lambda text, share: tell.at(f"{text} ({l2})", f"burst {l2}", share),
     )
+    watch.idled(result.idle_s)
     found = []
     for entry, series in zip(running, result.series, strict=True):
         if series.failed:
@@ -447,6 +457,7 @@ def _measure_cold(
     settings: Settings,
     bench: Bench,
     tell: _Teller,
+    watch: Stopwatch,
 ) -> list[Measurement]:
     """Bursts over operand sets that are used in turn. Contenders keep their warm work for what follows."""
     sets = cold_sets(problem, bench.facts.l2_bytes)
@@ -472,7 +483,7 @@ def _measure_cold(
                 entry.work = Work(entry.contender.name, (first, *more))
             except (RejectedError, LaunchError, MissingToolError, BuildError) as error:
                 entry.drop(error)
-    return _measure_burst(cold, baseline_name, problem, settings, bench, "cold", tell)
+    return _measure_burst(cold, baseline_name, problem, settings, bench, "cold", tell, watch)
 
 
 def self_test(

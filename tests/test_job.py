@@ -190,6 +190,29 @@ def test_rows_carry_checks_times_and_ratios(run):
     assert provenance["complete"] is True
 
 
+def test_where_the_time_of_a_group_went_is_kept_beside_what_was_expected(run, monkeypatch):
+    benches = []
+
+    class Watched(HostSite):
+        def __init__(self):
+            super().__init__()
+            benches.append(self.bench)
+
+    monkeypatch.setattr("tests.test_job.HostSite", Watched)
+    provenance, _ = run([CUBLAS, fp32("v2", 2e-3)], shapes="64x48x32,4096x4x4")
+    spent = provenance["seconds"]
+    assert set(spent[job.CEILINGS]) == {"start", "ceilings"}
+    groups_of = {name: seconds for name, seconds in spent.items() if name != job.CEILINGS}
+    assert len(groups_of) == 2
+    for seconds in groups_of.values():
+        assert seconds["estimate"] > 0
+        assert seconds["idle"] >= 20 * 0.2 - 1e-6
+        assert seconds["burst"] > 0
+    (bench,) = benches
+    told = sum(value for seconds in groups_of.values() for phase, value in seconds.items() if phase != "estimate")
+    assert told == pytest.approx(bench.now(), abs=0.01)
+
+
 def test_a_wrong_kernel_keeps_its_row_and_gets_no_time(run):
     _, rows = run([CUBLAS, fp32("v2", 2e-3, behaviour="wrong"), fp32("v3", 2e-3, behaviour="replays")])
     wrong, replays = by_name(rows)["v2"], by_name(rows)["v3"]
