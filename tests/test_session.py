@@ -58,6 +58,9 @@ def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
     assert [s.name for s in found] == names
     for module in {s.command[s.command.index("-m") + 1] for s in found}:
         assert importlib.util.find_spec(module), module
+    watched = {step.name for step in found if step.environment.get("GEMM_TRACKS_LINES") == str(tmp_path / "lines")}
+    assert watched == {step.name for step in found if "pytest" in step.command}
+    assert {"tests", "timing"} <= watched
     lines = session.table([session.Outcome("tests", 0, 12.3, "5 passed")])
     assert len(lines) == 2
     assert "5 passed" in lines[1]
