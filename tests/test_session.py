@@ -53,7 +53,7 @@ def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys, monkeypat
 def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
     with pytest.raises(UsageError, match="recrod"):
         session.steps(["recrod"], tmp_path)
-    names = ["doctor", "tests", "sanitize", "compare", "evidence", "experiments", "tune", "record"]
+    names = ["doctor", "tests", "timing", "sanitize", "compare", "evidence", "experiments", "tune", "record"]
     found = session.steps(names, tmp_path)
     assert [s.name for s in found] == names
     for module in {s.command[s.command.index("-m") + 1] for s in found}:
