@@ -35,7 +35,7 @@ test-slow: $(STAMP)  ## the rest of the tests that need no GPU
 coverage: $(STAMP)  ## which lines run without a GPU (all tests, 20 minutes); below 90 % it fails
 	$(PY) -m pytest -n logical --dist worksteal -m "not gpu" --cov --cov-report=term --cov-report=json:$(COVERED) $(ARGS)
 
-uncovered: $(STAMP)  ## after that: the blocks that need a GPU (LINES="lines.json ..." of GPU sessions: that none ran)
+uncovered: $(STAMP)  ## after that: the blocks that need a GPU (LINES=folder from GPU sessions: that none ran)
 	$(PY) -m tests.lines_run $(COVERED) $(LINES)
 
 test-cluster: $(STAMP)  ## on GPUs: a cluster of one, and where there are two, two against one

@@ -561,7 +561,7 @@ def fuzz(
             verdict = check_shape(contender, shape, executor)
             drawn += 1
             if verdict.ok is None:
-                refused[contender.name, re.sub(r"\d+", "#", verdict.skipped_because)] += 1
+                refused[contender.name, NUMBERS.sub("#", verdict.skipped_because)] += 1
             else:
                 passed[contender.name] += verdict.ok
                 worst[contender.name] = max(worst.get(contender.name, 0.0), verdict.margin)
@@ -647,6 +647,8 @@ def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:
 
 
 MOST_SHRINKS = 200
+NUMBERS = re.compile(r"(?<!\w)-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+"""What differs between refusals for one reason; digits within a name stay."""
 
 
 def shrink(contender: Contender, shape: Shape, verdict: Verdict, executor: Executor) -> tuple[Shape, Verdict]:

@@ -8,6 +8,7 @@ Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 a GPU or tool that
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -633,6 +634,10 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not Unicode gets question marks rather than no answer.
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
     try:
         status = app(args=list(arguments) if arguments is not None else None, prog_name=NAME, standalone_mode=False)
         if sys.stdout is not None:

@@ -124,6 +124,7 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     """
     python = sys.executable
     keep = {"GEMM_TRACKS_RESULTS": str(out)}
+    lines = {"GEMM_TRACKS_LINES": str(out / "lines")}
     reports = runs.repository() / "build" / "sanitize"
     sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
@@ -132,9 +133,9 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
             "tests",
             (python, "-m", "pytest", *PYTEST, *workers(), "-m", "gpu and not alone"),
             0.5,
-            {"GEMM_TRACKS_LINES": str(out / "lines.json")},
+            lines,
         ),
-        "timing": Step("timing", (python, "-m", "pytest", *PYTEST, "-m", "gpu and alone and not slow"), 0.4, {}),
+        "timing": Step("timing", (python, "-m", "pytest", *PYTEST, "-m", "gpu and alone and not slow"), 0.4, lines),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
         "evidence": Step("evidence", (python, "-m", "compare.evidence"), 0.6, keep),

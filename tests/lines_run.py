@@ -1,8 +1,8 @@
 """Which of our lines no test session ran, block by block.
 
     make coverage                                        # without a GPU: build/coverage/lines.json
-    GEMM_TRACKS_LINES=FILE pytest -m gpu                 # on a GPU (`make gpu-session` does): FILE
-    python -m tests.lines_run build/coverage/lines.json [FILE ...]
+    GEMM_TRACKS_LINES=FOLDER pytest -m gpu               # on a GPU (`make gpu-session` does): a file a process
+    python -m tests.lines_run build/coverage/lines.json [FOLDER or FILE ...]
 
 lists the blocks that only a GPU can run, and, given what sessions on a GPU left, those that neither ran: exit status
 1 where there are any. On the GPU machine lines are noted by Python itself (3.12 and later), since coverage.py is not
@@ -43,13 +43,14 @@ class Recorder:
             self.lines.setdefault(code.co_filename, set()).add(line)
         return self._monitoring.DISABLE
 
-    def write(self, target: Path) -> None:
+    def write(self, folder: Path, process: str) -> None:
+        """Leave what this process ran as a file of its own: with pytest-xdist there are many."""
         files = {
             str(Path(name).relative_to(ROOT)): {"digest": digest(Path(name)), "lines": sorted(lines)}
             for name, lines in sorted(self.lines.items())
         }
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(files) + "\n", encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{process}.json").write_text(json.dumps(files) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,15 @@ def merged(sessions: Iterable[Mapping], root: Path = ROOT) -> tuple[dict[str, se
 
 
 def main(arguments: Sequence[str]) -> int:
-    report, *sessions = (json.loads(Path(name).read_text(encoding="utf-8")) for name in arguments)
+    try:
+        given = [Path(name) for name in arguments]
+        files = [file for path in given for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+        report, *sessions = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        if len(given) > 1 and not sessions:
+            raise ValueError(f"no .json files in {', '.join(arguments[1:])}")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n{__doc__}")
+        return 2
     ran, changed = merged(sessions)
     left = [block for block in blocks(report, ran) if block.file not in changed]
     for block in left:

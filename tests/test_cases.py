@@ -55,16 +55,26 @@ def marks_of(file):
 @pytest.mark.parametrize("number", CASES)
 def test_the_tests_of_a_case_exist_and_some_run_without_a_gpu(number):
     (tests,) = [tests for found, _, tests in LINES if int(found) == number]
+    assert not all(list(needs_a_gpu(tests)))
+
+
+def needs_a_gpu(tests):
+    """Of each test in a cell of the page, which has to exist and to be able to fail."""
     named = re.findall(r"`(test_\w+)::(test_\w+)`", tests)
     assert len(named) == len(tests.split(", ")), "a test is written as `file::name`"
-    without = 0
     for file, name in named:
         assert name in marks_of(file), f"{file}::{name}"
         marks = marks_of(file)[name]
         assert not marks & {"skip", "xfail"}, f"{file}::{name} never fails"
         assert "gpu" in marks or not file.endswith("_gpu"), f"{file}::{name}"
-        without += "gpu" not in marks
-    assert without
+        yield "gpu" in marks
+
+
+def test_damage_is_tested_without_a_gpu():
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| (`[^|]+) \|$", PAGE.partition("## Damage")[2], re.MULTILINE)
+    assert len(rows) == 8
+    for what, tests in rows:
+        assert not any(list(needs_a_gpu(tests))), what
 
 
 def test_random_data_is_what_is_timed_unless_another_input_is_named():

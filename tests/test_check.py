@@ -438,6 +438,16 @@ def test_fuzz_shrinks_and_its_command_repeats_the_failure():
         assert "--kernels numpy" in failure.command
 
 
+def test_refusals_for_one_reason_are_counted_together():
+    reasons = [
+        "v11_small: 3 blocks, alpha = -0.5",
+        "v11_small: 14 blocks, alpha = 2",
+        "v11_small: 1 blocks, alpha = 1e-05",
+    ]
+    assert {check.NUMBERS.sub("#", reason) for reason in reasons} == {"v11_small: # blocks, alpha = #"}
+    assert check.NUMBERS.sub("#", "its 16-byte accesses of sm_90a") == "its #-byte accesses of sm_90a"
+
+
 def test_draws_repeat_alone_and_cover_what_they_should():
     shapes = [draw(RIGHT, random.Random(seed), small=False) for seed in range(600)]
     assert draw(RIGHT, random.Random(17), small=False) == shapes[17]

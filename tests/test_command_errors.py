@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
-from compare import checking, contenders, driver
+from compare import checking, contenders, driver, runs
 from compare.check import CPU_LIMIT_S, CpuExecutor, check_shape, cpu_seconds
 from compare.cli import main
 from compare.contenders import KernelContender
@@ -131,6 +134,24 @@ def test_files_that_cannot_be_written_are_named_without_pythons_numbers(folder, 
     (folder / "taken").mkdir()
     for target, says in (("taken", "taken: Is a directory"), ("gone/x.html", "gone/x.html: No such file or directory")):
         assert error_of(["report", "latest", "--html", target], capsys) == (2, f"gemm-tracks: {says}")
+
+
+@pytest.mark.nvcc
+def test_a_cache_that_cannot_be_is_named_by_its_variable(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(folder / "text.txt"))
+    status, line = error_of(["check", "--device", "cpu", "--kernels", "v0_naive", "--shapes", "4"], capsys)
+    assert status == 2
+    assert "GEMM_TRACKS_CACHE is" in line
+    assert "name another, or unset it" in line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_is_not_unicode_gets_an_answer(encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C", "PYTHONPATH": str(runs.repository())}
+    words = [sys.executable, "-m", "compare", "report", "latest"]
+    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    assert b"cublas_sgemm" in done.stdout
+    assert done.stderr == b""
 
 
 @pytest.mark.nvcc

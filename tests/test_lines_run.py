@@ -1,5 +1,6 @@
 """The list of lines that ran: what is noted, and what is left when two sessions are put together."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -79,12 +80,32 @@ def test_what_nobody_ran_is_an_exit_status(tmp_path, capsys):
     assert status(8) == 0
     assert status(8, "another") == 1
     assert "not judged" in capsys.readouterr().out
+    (tmp_path / "nothing").mkdir()
+    for words in (
+        [],
+        [str(tmp_path / "absent.json")],
+        [__file__],
+        [str(tmp_path / "report.json"), str(tmp_path / "nothing")],
+    ):
+        assert main(words) == 2
+        assert "make coverage" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 counts lines by itself")
-def test_a_session_writes_what_it_ran(tmp_path):
-    target = tmp_path / "lines.json"
-    words = ["-q", "-p", "no:cacheprovider", "tests/test_banks.py", "-k", "broadcast"]
-    environment = {**os.environ, "GEMM_TRACKS_LINES": str(target), "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=True, capture_output=True)
-    assert json.loads(target.read_text())["kernel/banks.py"]["lines"]
+def test_every_process_of_a_session_writes_what_it_ran(tmp_path):
+    folder = tmp_path / "lines"
+    words = ["-q", "-p", "no:cacheprovider", "tests/test_banks.py", "-k", "float4 or scalar"]
+    environment = {**os.environ, "GEMM_TRACKS_LINES": str(folder), "PYTHONPATH": str(ROOT)}
+    for more in ([], ["-n", "2"]) if importlib.util.find_spec("xdist") else ([],):
+        command = [sys.executable, "-m", "pytest", *words, *more]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    files = sorted(folder.glob("*.json"))
+    assert len(files) in (1, 4)  # the session without workers; the second's controller and its two workers
+    ran = [json.loads(file.read_text()).get("kernel/banks.py", {"lines": []})["lines"] for file in files]
+    assert sum(map(bool, ran)) >= len(files) - 1
+    report = {
+        "files": {"kernel/banks.py": {"functions": {"": {"executed_lines": [], "missing_lines": ran[-1]}}}},
+        "totals": {"num_statements": len(ran[-1])},
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert main([str(tmp_path / "report.json"), str(folder)]) == 0
