@@ -46,7 +46,7 @@ def simulated_s(part, recorded):
 
 
 def test_the_default_comparison_fits_its_four_minutes():
-    """The default set as it is: what is expected of it, checks and starting included, leaves room for a few more."""
+    """The default set as it is: what is expected of it, checks and starting included."""
     recorded = recorded_ratios()
     chosen = [one for one in contenders() if one.in_default_set]
     expected, simulated = {}, {}
@@ -55,7 +55,7 @@ def test_the_default_comparison_fits_its_four_minutes():
         simulated[part.group.name] = simulated_s(part, recorded)
     for name, seconds in simulated.items():
         assert 0.85 * seconds < expected[name] < 1.8 * seconds + 2.5, (name, seconds, expected[name])
-    assert expected_s(expected.values(), None, "sm_90a") < 215, expected
+    assert expected_s(expected.values(), None, "sm_90a") < 225, expected
     assert sum(simulated.values()) < sum(expected.values())
 
 
