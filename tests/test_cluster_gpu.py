@@ -9,7 +9,7 @@ from compare.cli import main
 from compare.rows import KEY
 
 pytest.importorskip("distributed")
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 SMALL = ("v2_block_tile,cublas_sgemm", "1024")
 BAR_KERNELS = "v7_wide_tile,cutlass_simt_256x128x5_s1_rr,cublas_sgemm,torch_sgemm,h1_wgmma_tma,cublas_fp16,torch_fp16"
