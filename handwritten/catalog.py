@@ -12,6 +12,7 @@ import difflib
 from handwritten import tensor_catalog
 from handwritten.dispatch import DispatchKernel
 from handwritten.kernel import HandwrittenKernel, Rule
+from handwritten.split_tile import BlockSplitKernel, StreamRowsKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.tensor_catalog import TensorKernel
 from handwritten.wide_tile import StreamKKernel, WideTileKernel
@@ -43,6 +44,28 @@ FEW_ROWS_TILE = Tile(
 )  # fmt: skip
 FEW_COLUMNS_TILE = Tile(
     BLOCK_M=128, BLOCK_N=16, BLOCK_K=16, WARP_M=64, WARP_N=16, THREAD_M=8, THREAD_N=4, NUM_STAGES=4
+)  # fmt: skip
+ONE_ROW_TILE = Tile(BLOCK_M=1, BLOCK_N=64, BLOCK_K=16, WARP_M=1, WARP_N=64, THREAD_M=1, THREAD_N=4, NUM_STAGES=3)
+STREAMED_ROWS_TILE = Tile(
+    BLOCK_M=16, BLOCK_N=128, BLOCK_K=8, WARP_M=16, WARP_N=128, THREAD_M=16, THREAD_N=4, NUM_STAGES=4
+)  # fmt: skip
+SPLIT_TILE = Tile(
+    BLOCK_M=64, BLOCK_N=128, BLOCK_K=32, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
+)  # fmt: skip
+SPLIT_SMALL_TILE = Tile(
+    BLOCK_M=32, BLOCK_N=64, BLOCK_K=64, WARP_M=32, WARP_N=64, THREAD_M=8, THREAD_N=8, NUM_STAGES=4
+)  # fmt: skip
+SPLIT_HALF_TILE = Tile(
+    BLOCK_M=32, BLOCK_N=64, BLOCK_K=32, WARP_M=32, WARP_N=64, THREAD_M=8, THREAD_N=8, NUM_STAGES=4
+)  # fmt: skip
+SPLIT_SQUARE_TILE = Tile(
+    BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, WARP_M=64, WARP_N=32, THREAD_M=8, THREAD_N=8, NUM_STAGES=5
+)  # fmt: skip
+SPLIT_TALL_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=64, BLOCK_K=32, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
+)  # fmt: skip
+SPLIT_COLUMNS_TILE = Tile(
+    BLOCK_M=64, BLOCK_N=16, BLOCK_K=64, WARP_M=64, WARP_N=16, THREAD_M=8, THREAD_N=4, NUM_STAGES=3
 )  # fmt: skip
 HINT = "cutlass"
 """The word in an entry symbol that ptxas 13.0 looks for; see ``HandwrittenKernel.entry_name_hint``."""
@@ -76,6 +99,13 @@ STREAM_RULES = (
 ASYNC_RULES = (
     *STREAM_RULES,
     Rule(lambda t: t.BLOCK_K == 8, "a warp stores 4 rows x 8 steps of A to 32 banks at once (BLOCK_K = 8)"),
+)
+SPLIT_RULES = (
+    FOUR_ROWS,
+    Rule(
+        lambda t: t.NUM_STAGES >= 3,
+        "the next stage is read from before this one is done, and one arrives (NUM_STAGES >= 3)",
+    ),
 )
 DRIFT_RULES = (
     *STREAM_RULES,
@@ -306,6 +336,100 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         vector_operands="bc",
         in_default_set=False,
         rules=ASYNC_RULES,
+    ),
+    StreamRowsKernel(
+        name="v16_stream_rows",
+        tile=STREAMED_ROWS_TILE,
+        k_warps=12,
+        resident=1,
+        summary="each warp streams rows of B through a ring of its own past 16 rows of A, for m up to 16",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_one_row",
+        stem="v16_stream_rows",
+        tile=ONE_ROW_TILE,
+        k_warps=8,
+        resident=2,
+        prefetched=2,
+        summary="v16 with one row and narrower strips, for m = 1",
+        in_default_set=False,
+    ),
+    BlockSplitKernel(
+        name="v17_block_split",
+        tile=SPLIT_TILE,
+        k_groups=4,
+        summary="v13's loop on a 64 x 128 tile that four groups of warps share, each with steps of its own",
+        in_default_set=False,
+        rules=SPLIT_RULES,
+        largest_timed=4096,
+    ),
+    BlockSplitKernel(
+        name="v17_block_split_hint",
+        stem="v17_block_split",
+        entry_name_hint=HINT,
+        tile=SPLIT_TILE,
+        k_groups=4,
+        summary="v13's loop on 64 x 128, four groups of warps with steps of their own; entry name hints ptxas",
+        rules=SPLIT_RULES,
+        largest_timed=4096,
+    ),
+    BlockSplitKernel(
+        name="v17_small",
+        stem="v17_block_split",
+        tile=SPLIT_SMALL_TILE,
+        k_groups=8,
+        summary="v17 with a 32 x 64 tile and eight groups of one warp",
+        in_default_set=False,
+        rules=SPLIT_RULES,
+    ),
+    BlockSplitKernel(
+        name="v17_small_hint",
+        stem="v17_block_split",
+        entry_name_hint=HINT,
+        tile=SPLIT_SMALL_TILE,
+        k_groups=8,
+        summary="v17_small under a name that makes ptxas keep the order of the FFMAs",
+        in_default_set=False,
+        rules=SPLIT_RULES,
+    ),
+    BlockSplitKernel(
+        name="v17_half",
+        stem="v17_block_split",
+        tile=SPLIT_HALF_TILE,
+        k_groups=4,
+        resident=2,
+        summary="v17_small with four groups, at two blocks an SM",
+        in_default_set=False,
+        rules=SPLIT_RULES,
+    ),
+    BlockSplitKernel(
+        name="v17_square",
+        stem="v17_block_split",
+        tile=SPLIT_SQUARE_TILE,
+        k_groups=4,
+        summary="v17 with a 64 x 64 tile",
+        in_default_set=False,
+        rules=SPLIT_RULES,
+    ),
+    BlockSplitKernel(
+        name="v17_tall",
+        stem="v17_block_split",
+        tile=SPLIT_TALL_TILE,
+        k_groups=4,
+        summary="v17 with a 128 x 64 tile, for C of few columns",
+        in_default_set=False,
+        rules=SPLIT_RULES,
+    ),
+    BlockSplitKernel(
+        name="v17_few_columns",
+        stem="v17_block_split",
+        tile=SPLIT_COLUMNS_TILE,
+        k_groups=8,
+        resident=2,
+        summary="v17 with a 64 x 16 tile, for n up to 16",
+        in_default_set=False,
+        rules=SPLIT_RULES,
     ),
     HandwrittenKernel(
         name="s1_smem_only",

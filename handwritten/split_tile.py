@@ -98,7 +98,7 @@ class BlockSplitKernel(ClusterSplitKernel):
         threads = ceil_div(problem.m * problem.n, self._width(problem)) * SUM_LANES
         adding = Launch(
             unit=launch.unit,
-            entry=self._sum_entry,
+            entry=f"{self.entry}_sum",
             grid=(ceil_div(threads, SUM_THREADS), 1, 1),
             block=(SUM_THREADS, 1, 1),
             overlaps=True,
@@ -118,10 +118,6 @@ class BlockSplitKernel(ClusterSplitKernel):
         _, _, c, m, n, _, _, _, ldc, _, beta = values
         return (product, (c, m, n, ldc, beta, parts, workspace))
 
-    @property
-    def _sum_entry(self) -> str:
-        return f"{self.name}_sum"
-
     def _unit(self, width: int) -> Unit:
         unit = super()._unit(width)
         more = {
@@ -129,7 +125,6 @@ class BlockSplitKernel(ClusterSplitKernel):
             "BLOCKS_PER_SM": self.resident,
             "SUM_THREADS": SUM_THREADS,
             "SUM_LANES": SUM_LANES,
-            "SUM_ENTRY": self._sum_entry,
         }
         return dataclasses.replace(unit, flags=(*unit.flags, *(f"-D{name}={value}" for name, value in more.items())))
 

@@ -1,8 +1,7 @@
-// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major, for few rows.
-// Adds to v11 that warps share nothing while they multiply: each streams its own rows of B, and of A beside
-// them, through a ring of its own in shared memory, several batches ahead. The warps of a block, then the
-// blocks of a cluster, take parts of k and are added in that order. Bound by reading B once. Refuses nothing
-// but a grid of 2^31 blocks.
+// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
+// Adds to v11 that warps share nothing while they multiply: each streams rows of B, and of A beside them,
+// through a ring of its own in shared memory. The warps of a block, then a cluster's blocks, are added in
+// order. Bound by reading B once. Refuses nothing but a grid of 2^31 blocks.
 #include "split_sum.cuh"
 #include "tile_io.cuh"
 

@@ -1,16 +1,13 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// Adds to v13's loop split-K inside a block: groups of warps share the stages of one small tile, each
-// multiplies its own steps of every stage, and shared memory adds them at the end, in the order of groups. A
-// cluster's blocks take parts of k and are added as in v11; what is split further goes through a workspace
-// and a second launch. For C of about as many tiles as SMs, where a tile alone gives an SM too few warps.
-// Limited by the register reads of its FFMAs and, at 512 and below, by first loads and sums. Refuses nothing
-// but a grid of 2^31 blocks.
+// Adds to v13's loop split-K inside a block: groups of warps share the stages of one small tile and multiply
+// steps of their own; shared memory, that of a cluster, then a second launch add what they have, in order.
+// Limited by issue slots and, at 512 and below, by first loads and sums. Refuses nothing but a grid of 2^31.
 #include "split_sum.cuh"
 #include "thread_tile.cuh"
 
 #if !defined(K_GROUPS) || !defined(BLOCKS_PER_SM) || !defined(SUM_THREADS) || !defined(SUM_LANES) || \
-    !defined(ENTRY) || !defined(SUM_ENTRY) || !defined(NAME_HINT)
-#error "K_GROUPS and what follows it, and the entries' names, come from handwritten/split_tile.py"
+    !defined(ENTRY) || !defined(NAME_HINT)
+#error "K_GROUPS and what follows it, and the entry's name, come from handwritten/split_tile.py"
 #endif
 constexpr int GROUP_THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32, THREADS = K_GROUPS * GROUP_THREADS;
 constexpr int STEPS = BLOCK_K / K_GROUPS;  // of each group in a stage
@@ -246,11 +243,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     sync_cluster();  // nobody leaves while others read its shared memory
 }
 
+#define JOINED(a, b) a##b
+#define JOIN(a, b) JOINED(a, b)
+
 // C = the sum of all parts + beta * C. SUM_LANES threads share a run of VECTOR elements: each adds every
 // SUM_LANES-th part, in order.
 extern "C" __global__ void __launch_bounds__(SUM_THREADS)
-    SUM_ENTRY(float* __restrict__ C, int m, int n, long long ldc, float beta, int parts,
-              const float* __restrict__ workspace) {
+    JOIN(ENTRY, _sum)(float* __restrict__ C, int m, int n, long long ldc, float beta, int parts,
+                      const float* __restrict__ workspace) {
     let_next_start();
     const long long run = (static_cast<long long>(blockIdx.x) * SUM_THREADS + threadIdx.x) / SUM_LANES;
     const int lane = static_cast<int>(threadIdx.x) % SUM_LANES;

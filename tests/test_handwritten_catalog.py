@@ -9,6 +9,7 @@ import pytest
 
 from handwritten.catalog import KERNELS, LADDER, get
 from handwritten.kernel import FOLDER
+from handwritten.split_tile import BlockSplitKernel, StreamRowsKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
 from kernel.contract import MAX_GRID_X, Pointers, Problem
@@ -22,6 +23,8 @@ STREAM_K = [kernel for kernel in LADDER if isinstance(kernel, StreamKKernel)]
 STREAM_TILE = [kernel for kernel in LADDER if isinstance(kernel, StreamTileKernel)]
 STREAM_K_TILE = [kernel for kernel in LADDER if isinstance(kernel, StreamKTileKernel)]
 SPLIT = [kernel for kernel in LADDER if isinstance(kernel, ClusterSplitKernel)]
+BLOCK_SPLIT = [kernel for kernel in SPLIT if isinstance(kernel, BlockSplitKernel)]
+STREAM_ROWS = [kernel for kernel in SPLIT if isinstance(kernel, StreamRowsKernel)]
 every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 
 
@@ -117,7 +120,13 @@ def test_more_blocks_than_a_grid_axis_but_x_holds_run(kernel):
 def test_a_block_has_as_many_threads_as_thread_tiles(kernel):
     (launch,) = kernel.launches(Problem(m=1, n=1, k=1))
     tile = kernel.tile
-    assert launch.threads * max(tile.THREAD_M, 1) * max(tile.THREAD_N, 1) == tile.BLOCK_M * tile.BLOCK_N
+    elements = tile.BLOCK_M * tile.BLOCK_N
+    if kernel in BLOCK_SPLIT:
+        elements *= kernel.k_groups  # as many threads hold each of them
+    if kernel in STREAM_ROWS:
+        lanes_along_k = 32 * tile.THREAD_N // tile.BLOCK_N
+        elements *= kernel.k_warps * lanes_along_k
+    assert launch.threads * max(tile.THREAD_M, 1) * max(tile.THREAD_N, 1) == elements
 
 
 @every_kernel
@@ -131,6 +140,10 @@ def test_parameters_have_their_sizes_and_order(kernel):
         *packed, workspace, whole_tiles = packed
         assert workspace.data == struct.pack("<Q", 2**41)
         assert whole_tiles.data == struct.pack("<i", 1)
+    if kernel in BLOCK_SPLIT:
+        *packed, parts, workspace = packed
+        assert parts.data == struct.pack("<i", 1)
+        assert workspace.data == struct.pack("<Q", 2**41)
     if kernel in SPLIT:
         *packed, slices = packed
         assert slices.data == struct.pack("<i", kernel.slices_for(problem))
@@ -301,7 +314,7 @@ def test_steps_beyond_32_bits_are_not_shared():
     assert kernel.cut(wide).whole_tiles == 300
 
 
-@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", [one for one in SPLIT if type(one) is ClusterSplitKernel], ids=lambda kernel: kernel.name)
 def test_slices_fill_the_device_and_never_outnumber_a_cluster(kernel):
     deep = Problem(m=kernel.tile.BLOCK_M, n=kernel.tile.BLOCK_N, k=65536)
     assert kernel.slices_for(deep) == 8
@@ -311,3 +324,38 @@ def test_slices_fill_the_device_and_never_outnumber_a_cluster(kernel):
     assert launch.cluster == (8, 1, 1)
     assert launch.grid == (8, 1, 1)
     assert launch.dynamic_smem >= 4 * kernel.tile.BLOCK_M * kernel.tile.BLOCK_N
+
+
+@pytest.mark.parametrize("kernel", BLOCK_SPLIT, ids=lambda kernel: kernel.name)
+def test_parts_fill_the_device_and_a_second_launch_adds_them(kernel):
+    tile = kernel.tile
+    deep = Problem(m=tile.BLOCK_M, n=tile.BLOCK_N, k=65536, beta=2.0)
+    cut = kernel.cut(deep)
+    assert cut.slices == 1
+    assert SM_COUNT // 2 < cut.parts <= SM_COUNT * kernel.resident
+    assert kernel.cut(deep.replace(k=1)).shares == 1
+    assert kernel.cut(Problem(m=8192, n=8192, k=8192)).shares <= 2
+    product, adding = kernel.launches(deep)
+    assert product.grid == (cut.parts, 1, 1)
+    assert product.overlaps
+    assert adding.overlaps
+    assert product.workspace == adding.workspace == 4 * cut.parts * tile.BLOCK_M * tile.BLOCK_N
+    assert product.workspace_zeroed == adding.workspace_zeroed == 0
+    assert product.dynamic_smem >= 4 * kernel.k_groups * tile.BLOCK_M * tile.BLOCK_N
+    assert adding.entry == f"{product.entry}_sum"
+    assert adding.blocks * adding.threads >= tile.BLOCK_M * tile.BLOCK_N
+    assert kernel.variant(deep) == f"vec4_parts{cut.parts}"
+    first, second = arguments(kernel, deep, Pointers(a=1 << 40, b=2 << 40, c=3 << 40, workspace=4 << 40))
+    assert b"".join(argument.data for argument in first[-3:]) == struct.pack("<iiQ", 1, cut.parts, 4 << 40)
+    values = struct.unpack("<QiiqfiQ", b"".join(argument.data for argument in second))
+    assert values == (3 << 40, tile.BLOCK_M, tile.BLOCK_N, tile.BLOCK_N, 2.0, cut.parts, 4 << 40)
+
+
+@pytest.mark.parametrize("kernel", STREAM_ROWS, ids=lambda kernel: kernel.name)
+def test_a_strip_is_split_over_a_cluster_only_where_strips_are_few(kernel):
+    assert kernel.slices_for(Problem(m=1, n=64, k=2**20)) > 1
+    assert kernel.slices_for(Problem(m=1, n=2**20, k=4096)) == 1
+    assert kernel.slices_for(Problem(m=1, n=64, k=1)) == 1
+    (launch,) = kernel.launches(Problem(m=1, n=4096, k=4096))
+    assert launch.overlaps
+    assert launch.blocks % launch.cluster[0] == 0
