@@ -42,8 +42,8 @@ class BlockSplitKernel(ClusterSplitKernel):
     """Groups of warps; each multiplies BLOCK_K / k_groups steps of a stage."""
     resident: int = 1
     """Blocks that the build leaves registers for on one SM."""
-    fixed: Cut | None = None
-    """The cut of every problem; None lets the problem decide."""
+    parts: int = 0
+    """Blocks or clusters that share a tile through the workspace; 0, beside slices = 0, lets the problem decide."""
     cluster_stages: float = 1.0
     """What adding the blocks of a cluster costs, in stages."""
     sum_stages: float = 3.0
@@ -66,8 +66,8 @@ class BlockSplitKernel(ClusterSplitKernel):
     def cut(self, problem: Problem) -> Cut:
         """The cut of a problem that is neither empty nor scale-only: the least of blocks whose stages, one after the
         other, and what joining them costs are within a fiftieth of the best."""
-        if self.fixed is not None:
-            return self.fixed
+        if self.slices or self.parts:
+            return Cut(self.slices or 1, self.parts or 1)
         tiles, stages = self._blocks(problem), self._steps(problem)
         at_once = SM_COUNT * self.resident
 

@@ -8,6 +8,7 @@ from compare.check import CpuExecutor, check_shape, executor, fuzz
 from compare.contenders import KernelContender, every_contender
 from compare.shapes import parse
 from handwritten.catalog import get
+from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel
 from kernel.errors import MissingToolError, NoDeviceError
 from kernel.launch import has_device
@@ -15,7 +16,8 @@ from kernel.launch import has_device
 pytestmark = pytest.mark.nvcc
 
 LADDER = [c for c in every_contender() if c.family == "handwritten" and c.track == "fp32_simt"]
-ON_A_GPU_ONLY = [c.name for c in LADDER if c.name.startswith("v11_")]
+CLUSTERS = ("v11_", "v16_", "v17_")
+ON_A_GPU_ONLY = [c.name for c in LADDER if c.name.startswith(CLUSTERS)]
 """Kernels with clusters, which the machine does not have."""
 PIPELINE_SHAPES = (
     "128x128x8,128x128x16,128x128x40,100x100x17,130x130x64@alpha=0.5@beta=3.0,129x67x35@align_a=4@align_b=4@align_c=4"
@@ -32,7 +34,7 @@ def test_ladder_kernel_is_right_on_small_shapes(contender):
     for shape in parse(f"small,{PIPELINE_SHAPES}"):
         verdict = check_shape(contender, shape, CpuExecutor())
         # A dispatcher hands over to one of them; its variant names it.
-        handed = contender.variant(verdict.problem).startswith("v11_")
+        handed = contender.variant(verdict.problem).startswith(CLUSTERS)
         if verdict.ok is None and (contender.name in ON_A_GPU_ONLY or handed):
             assert "the PTX machine lacks" in str(verdict)
             continue
@@ -49,6 +51,17 @@ def test_split_kernels_without_a_cluster_are_right_on_every_kind_of_ragged_k(ker
     for shape in parse(f"{shapes},40x52x44@input=integers,36x20x28@pad_a=4@pad_b=4@pad_c=4"):
         verdict = check_shape(contender, shape, CpuExecutor())
         assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize(
+    "kernel", [one for one in TILES if isinstance(one, BlockSplitKernel)], ids=lambda one: one.name
+)
+def test_a_second_launch_adds_the_parts_of_a_tile(kernel):
+    contender = KernelContender.of(dataclasses.replace(kernel, parts=3))
+    for shape in parse("33x36x300@alpha=0.5@beta=3.0,65x131x217@input=integers,5x3x20@pad_c=2,70x64x192@pad_c=4"):
+        verdict = check_shape(contender, shape, CpuExecutor())
+        assert verdict.ok, verdict
+        assert contender.variant(verdict.problem).endswith("_parts3")
 
 
 @pytest.mark.parametrize("name", ["v12_spread", "v12_spread_hint"])

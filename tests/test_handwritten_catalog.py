@@ -314,7 +314,9 @@ def test_steps_beyond_32_bits_are_not_shared():
     assert kernel.cut(wide).whole_tiles == 300
 
 
-@pytest.mark.parametrize("kernel", [one for one in SPLIT if type(one) is ClusterSplitKernel], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    "kernel", [one for one in SPLIT if type(one) is ClusterSplitKernel], ids=lambda kernel: kernel.name
+)
 def test_slices_fill_the_device_and_never_outnumber_a_cluster(kernel):
     deep = Problem(m=kernel.tile.BLOCK_M, n=kernel.tile.BLOCK_N, k=65536)
     assert kernel.slices_for(deep) == 8
