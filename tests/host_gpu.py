@@ -254,6 +254,14 @@ class HostGpu:
         module = types.ModuleType("cuda.bindings.driver")
         module.CUresult = CUresult
         module.CUstream = module.CUfunction = int
+        module.CUlaunchConfig = types.SimpleNamespace
+        module.CUlaunchAttributeID = enum.Enum(
+            "CUlaunchAttributeID",
+            ["CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"],
+        )
+        module.CUlaunchAttribute = lambda: types.SimpleNamespace(
+            value=types.SimpleNamespace(clusterDim=types.SimpleNamespace())
+        )
         module.cuLaunchKernel, module.cuLaunchKernelEx, module.cuMemsetD8Async = launch, launch_with_attributes, fill
         return module
 

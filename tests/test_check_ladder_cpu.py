@@ -42,6 +42,7 @@ def test_ladder_kernel_is_right_on_small_shapes(contender):
 
 
 TILES = [kernel for kernel in map(get, (c.name for c in LADDER)) if isinstance(kernel, ClusterSplitKernel)]
+ADDED_LATER = [kernel for kernel in TILES if isinstance(kernel, BlockSplitKernel)]
 
 
 @pytest.mark.parametrize("kernel", TILES, ids=lambda kernel: kernel.name)

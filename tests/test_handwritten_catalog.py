@@ -23,6 +23,7 @@ STREAM_K = [kernel for kernel in LADDER if isinstance(kernel, StreamKKernel)]
 STREAM_TILE = [kernel for kernel in LADDER if isinstance(kernel, StreamTileKernel)]
 STREAM_K_TILE = [kernel for kernel in LADDER if isinstance(kernel, StreamKTileKernel)]
 SPLIT = [kernel for kernel in LADDER if isinstance(kernel, ClusterSplitKernel)]
+CLUSTER_SPLIT = [kernel for kernel in SPLIT if type(kernel) is ClusterSplitKernel]
 BLOCK_SPLIT = [kernel for kernel in SPLIT if isinstance(kernel, BlockSplitKernel)]
 STREAM_ROWS = [kernel for kernel in SPLIT if isinstance(kernel, StreamRowsKernel)]
 every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)

@@ -23,6 +23,7 @@ from compare.rows import COLUMNS, NAMES, row
 from compare.shapes import Shape
 from cutlass_ref.catalog import CutlassKernel
 from handwritten.kernel import HandwrittenKernel
+from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
 from handwritten.tensor_catalog import MmaSyncKernel, WgmmaKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
@@ -117,6 +118,14 @@ def cover(kernel, problem, launches):
         assert cut.blocks == min(at_once, -(-whole * steps // kernel.least_steps)) == launch.blocks
         assert cut.whole_tiles * steps + cut.shared_steps == whole * steps
         assert launch.workspace == 0 or launch.workspace >= 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
+    elif isinstance(kernel, BlockSplitKernel):
+        launch, *adding = launches
+        slices, parts = kernel.cut(problem)
+        assert launch.grid == (whole * slices * parts, 1, 1)
+        assert launch.cluster == (slices, 1, 1)
+        assert len(adding) == (parts > 1)
+        assert all(one.blocks * one.threads >= problem.m * problem.n for one in adding)
+        assert launch.workspace == (4 * parts * problem.m * problem.n if adding else 0)
     elif isinstance(kernel, ClusterSplitKernel):
         (launch,) = launches
         (slices, *_) = launch.cluster
@@ -194,7 +203,9 @@ def test_parameters_hold_what_was_given(kernel, data):
             assert all(0 <= offset <= len(value.data) - 128 for offset, _ in value.tensor_maps)
     if problem.is_empty:
         return
-    flat = packed[-1]
+    settled = problem.is_empty or problem.is_scale_only
+    adds = not settled and isinstance(kernel.runner(problem), BlockSplitKernel)
+    flat = packed[0 if adds else -1]  # what adds the parts comes last
     if problem.is_scale_only:
         assert number(flat[0], "<Q") == where.c
         assert [number(value, "<q") for value in flat[1:4]] == [problem.ldc, problem.m, problem.n]
