@@ -6,8 +6,8 @@
 
 ``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/. Of more
 steps, slow runs the GPU tests that take long, evidence and experiments measure what ``claims`` and the page on
-method rest on, and tune writes the dispatch tables into tables/, with its journal in cache/. A run that hits the limit is interrupted, keeps what it
-finished, and goes on from ``--resume FOLDER`` next time.
+method rest on, and tune writes the dispatch tables into tables/, with its journal in cache/. A run that hits the
+limit is interrupted, keeps what it finished, and goes on from ``--resume FOLDER`` next time.
 """
 
 from __future__ import annotations
