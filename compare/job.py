@@ -295,8 +295,7 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
         messages().print(line)
     writer = begun(request, provenance, out)
     complete = measure(request, chosen, built, writer, GpuSite(device.ordinal), budget)
-    stopped = not complete and not budget.left_out
-    failed = conclude(request, writer, out, complete=complete, as_json=as_json, stopped=stopped)
+    failed = conclude(request, writer, out, complete=complete, as_json=as_json, stopped=budget.interrupted)
     if budget.left_out:
         messages().print(f"--seconds ended it with {budget.left_out} groups left; the same command goes on from there")
     return failed
@@ -607,6 +606,7 @@ def measure(
                 writer.add(name, [{**row, **site.bench.facts.card_columns()} for row in rows], samples, seconds)
                 done += costs[name]
     except KeyboardInterrupt:
+        budget.interrupted = True
         return False
     return not budget.left_out
 
@@ -618,6 +618,8 @@ class Budget:
         self._began, self._seconds = time.perf_counter(), seconds
         self.left_out = 0
         """Groups that were not begun."""
+        self.interrupted = False
+        """Whether the user stopped the command."""
 
     @property
     def spent_s(self) -> float:
