@@ -264,7 +264,7 @@ def test_tables_are_written_and_told(session, tmp_path, capsys):
 
     told = go(as_json=False)
     (path,) = (tmp_path / "out").iterdir()
-    assert read(path).table == outcome.table
+    assert [entry.kernel for entry in read(path).entries] == [entry.kernel for entry in outcome.table.entries]
     for entry in outcome.table.entries:
         assert f"{entry.m}x{entry.n}x{entry.k}" in told.out
         assert entry.kernel in told.out
