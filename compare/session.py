@@ -4,10 +4,10 @@
     python -m compare.session run --seconds 560         # there: GPU tests, sanitizer, quick run, recorded run
     python -m compare.session adopt FOLDER              # here: take the recorded run into results/
 
-``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/; of three more
-steps, evidence and experiments measure what ``claims`` and the page on method rest on, and tune writes the dispatch
-tables into tables/, with its journal in cache/. A run that hits the limit is interrupted, keeps what it
-finished, and goes on from ``--resume FOLDER`` next time.
+``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/. Of more
+steps, slow runs the GPU tests that take long, evidence and experiments measure what ``claims`` and the page on
+method rest on, and tune writes the dispatch tables into tables/, with its journal in cache/. A run that hits the
+limit is interrupted, keeps what it finished, and goes on from ``--resume FOLDER`` next time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
-STEPS, MORE_STEPS = "doctor,tests,timing,sanitize,compare,record", "evidence,experiments,tune"
+STEPS, MORE_STEPS = "doctor,tests,timing,sanitize,compare,record", "slow,evidence,experiments,tune"
 PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-v", "--maxfail=30")
 """Without the strict options of pyproject.toml: a GPU machine may lack the plug-ins that they expect."""
 MOST_WORKERS = 14
@@ -131,10 +131,11 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
         "tests": Step(
             "tests",
-            (python, "-m", "pytest", *PYTEST, *workers(), "-m", "gpu and not alone"),
+            (python, "-m", "pytest", *PYTEST, *workers(), "-m", "gpu and not alone and not slow"),
             0.5,
             lines,
         ),
+        "slow": Step("slow", (python, "-m", "pytest", *PYTEST, "-m", "gpu and slow and not alone"), 0.9, lines),
         "timing": Step("timing", (python, "-m", "pytest", *PYTEST, "-m", "gpu and alone and not slow"), 0.4, lines),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
