@@ -45,9 +45,23 @@ FEW_ROWS_TILE = Tile(
 FEW_COLUMNS_TILE = Tile(
     BLOCK_M=128, BLOCK_N=16, BLOCK_K=16, WARP_M=64, WARP_N=16, THREAD_M=8, THREAD_N=4, NUM_STAGES=4
 )  # fmt: skip
-ONE_ROW_TILE = Tile(BLOCK_M=1, BLOCK_N=64, BLOCK_K=16, WARP_M=1, WARP_N=64, THREAD_M=1, THREAD_N=4, NUM_STAGES=3)
 STREAMED_ROWS_TILE = Tile(
     BLOCK_M=16, BLOCK_N=128, BLOCK_K=8, WARP_M=16, WARP_N=128, THREAD_M=16, THREAD_N=4, NUM_STAGES=4
+)  # fmt: skip
+CLUSTERED_ROWS_TILE = Tile(
+    BLOCK_M=16, BLOCK_N=128, BLOCK_K=4, WARP_M=16, WARP_N=128, THREAD_M=16, THREAD_N=4, NUM_STAGES=4
+)  # fmt: skip
+ROW_128_TILE = Tile(
+    BLOCK_M=1, BLOCK_N=128, BLOCK_K=8, WARP_M=1, WARP_N=128, THREAD_M=1, THREAD_N=4, NUM_STAGES=3
+)  # fmt: skip
+ROW_256_TILE = Tile(
+    BLOCK_M=1, BLOCK_N=256, BLOCK_K=8, WARP_M=1, WARP_N=256, THREAD_M=1, THREAD_N=8, NUM_STAGES=3
+)  # fmt: skip
+ROW_64_TILE = Tile(
+    BLOCK_M=1, BLOCK_N=64, BLOCK_K=16, WARP_M=1, WARP_N=64, THREAD_M=1, THREAD_N=4, NUM_STAGES=3
+)  # fmt: skip
+ROW_32_TILE = Tile(
+    BLOCK_M=1, BLOCK_N=32, BLOCK_K=32, WARP_M=1, WARP_N=32, THREAD_M=1, THREAD_N=4, NUM_STAGES=3
 )  # fmt: skip
 SPLIT_TILE = Tile(
     BLOCK_M=64, BLOCK_N=128, BLOCK_K=32, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
@@ -342,17 +356,71 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         tile=STREAMED_ROWS_TILE,
         k_warps=12,
         resident=1,
+        enough_blocks=80,
+        most_slices=2,
         summary="each warp streams rows of B through a ring of its own past 16 rows of A, for m up to 16",
         in_default_set=False,
     ),
     StreamRowsKernel(
-        name="v16_one_row",
+        name="v16_rows_clustered",
         stem="v16_stream_rows",
-        tile=ONE_ROW_TILE,
+        tile=CLUSTERED_ROWS_TILE,
         k_warps=8,
         resident=2,
+        enough_blocks=192,
+        summary="v16 at two blocks an SM, in clusters of up to eight",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_row_128",
+        stem="v16_stream_rows",
+        tile=ROW_128_TILE,
+        k_warps=16,
+        resident=1,
+        slices=1,
+        summary="v16 with one row, a block for each 128 columns",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_row_128_pair",
+        stem="v16_stream_rows",
+        tile=ROW_128_TILE,
+        k_warps=16,
+        resident=1,
+        slices=2,
+        summary="v16 with one row, two blocks for each 128 columns",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_row_256",
+        stem="v16_stream_rows",
+        tile=ROW_256_TILE,
+        k_warps=8,
+        resident=2,
+        enough_blocks=96,
+        summary="v16 with one row, clusters for each 256 columns",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_row_64",
+        stem="v16_stream_rows",
+        tile=ROW_64_TILE,
+        k_warps=8,
+        resident=2,
+        slices=1,
         prefetched=2,
-        summary="v16 with one row and narrower strips, for m = 1",
+        summary="v16 with one row, a block for each 64 columns; half of a warp takes other rows of B",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_row_32",
+        stem="v16_stream_rows",
+        tile=ROW_32_TILE,
+        k_warps=8,
+        resident=2,
+        slices=1,
+        prefetched=2,
+        summary="v16 with one row, a block for each 32 columns; a quarter of a warp goes along n",
         in_default_set=False,
     ),
     BlockSplitKernel(

@@ -160,8 +160,9 @@ class StreamRowsKernel(ClusterSplitKernel):
     """Blocks that the build leaves registers for on one SM."""
     prefetched: int = 0
     """Batches a warp asks L2 for before the launch ahead has ended."""
-    enough_blocks: int = 2 * SM_COUNT - 8
+    enough_blocks: int = SM_COUNT
     """Blocks whose copies keep device memory busy; a tile is split no further where there are as many."""
+    most_slices: int = MAX_SLICES
 
     @property
     def threads(self) -> int:
@@ -183,8 +184,9 @@ class StreamRowsKernel(ClusterSplitKernel):
         if self.slices:
             return self.slices
         tiles = self._blocks(problem)
-        batches = max(problem.k // (self.tile.BLOCK_K * self.k_warps), 1)
-        return next((s for s in (1, 2, 4) if tiles * s >= self.enough_blocks or s >= batches), MAX_SLICES)
+        rounds = ceil_div(problem.k, self.tile.BLOCK_K * self.k_warps)
+        choices = [slices for slices in (1, 2, 4, MAX_SLICES) if slices <= self.most_slices]
+        return next((s for s in choices if tiles * s >= self.enough_blocks or s >= rounds), choices[-1])
 
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         return tuple(dataclasses.replace(launch, overlaps=True) for launch in super().launches(problem))
