@@ -81,17 +81,6 @@ DRIFT_RULES = (
     *STREAM_RULES,
     Rule(lambda t: t.NUM_STAGES >= 4, "a tile may be read by who is behind while two arrive (NUM_STAGES >= 4)"),
 )
-LOADER_RULES = (
-    *STREAM_RULES,
-    Rule(
-        lambda t: t.WARP_M > 0 and (t.BLOCK_M // t.WARP_M) * (t.BLOCK_N // t.WARP_N) == 8,
-        "registers are dealt out for eight warps that multiply and four that load (BLOCK_M, BLOCK_N over WARP_M, WARP_N)",
-    ),
-    Rule(
-        lambda t: t.NUM_STAGES & (t.NUM_STAGES - 1) == 0,
-        "a count of tiles tells stage and round by its bits (NUM_STAGES a power of two)",
-    ),
-)
 STAGED_WRITE = Rule(
     lambda t: t.BLOCK_M * 4 // t.THREAD_M * (t.BLOCK_N + 4) <= t.NUM_STAGES * t.BLOCK_K * (t.BLOCK_M + 4 + t.BLOCK_N),
     "a group of rows on its way to C must fit where the tiles were (NUM_STAGES, BLOCK_K)",
@@ -319,22 +308,36 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         rules=ASYNC_RULES,
     ),
     StreamKTileKernel(
-        name="v14_loader_warps",
-        tile=DRIFT_TILE,
-        loaders=128,
-        summary="v13's stream-K with four warps that only load; the eight that multiply meet at mbarriers",
+        name="v14_early_loads",
+        tile=WIDE_TILE,
+        summary="v10's tile and stream-K without a branch in the loop: waits at its top, loads of A kept before the wait",
         in_default_set=False,
-        rules=LOADER_RULES,
+        rules=STREAM_RULES,
         largest_timed=4096,
     ),
     StreamKTileKernel(
-        name="v14_loader_warps_hint",
-        stem="v14_loader_warps",
+        name="v14_early_loads_hint",
+        stem="v14_early_loads",
         entry_name_hint=HINT,
-        tile=DRIFT_TILE,
-        loaders=128,
-        summary="four warps load for eight that multiply and meet at mbarriers, stream-K; entry name hints ptxas",
-        rules=LOADER_RULES,
+        tile=WIDE_TILE,
+        summary="one wait a tile at the loop's top, loads of A kept before it, stream-K; entry name hints ptxas",
+        rules=STREAM_RULES,
+    ),
+    StreamTileKernel(
+        name="v14_early_loads_grid",
+        tile=WIDE_TILE,
+        summary="v14 with one block a tile, for grids of whole waves",
+        in_default_set=False,
+        rules=STREAM_RULES,
+        largest_timed=4096,
+    ),
+    StreamTileKernel(
+        name="v14_early_loads_grid_hint",
+        stem="v14_early_loads_grid",
+        entry_name_hint=HINT,
+        tile=WIDE_TILE,
+        summary="v14 with one block a tile; entry name hints ptxas",
+        rules=STREAM_RULES,
     ),
     HandwrittenKernel(
         name="s1_smem_only",

@@ -95,8 +95,6 @@ class StreamKTileKernel(StreamTileKernel):
 
     header_bytes: int = 16384
     """Bytes of the workspace before the partial tiles."""
-    loaders: int = 0
-    """Threads of a block that only load, beside those that multiply."""
     least_steps: int = 4
     """Steps of BLOCK_K below which a share is not worth its partial tile."""
 
@@ -117,7 +115,7 @@ class StreamKTileKernel(StreamTileKernel):
             unit=self._unit(self._width(problem)),
             entry=self.entry,
             grid=(cut.blocks, 1, 1),
-            block=(self.threads + self.loaders, 1, 1),
+            block=(self.threads, 1, 1),
             dynamic_smem=self.dynamic_smem,
             workspace=self.header_bytes + cut.blocks * part if cut.shared_steps else 0,
             workspace_zeroed=4 * (1 + cut.blocks * self.threads // WARP) if cut.shared_steps else 0,
