@@ -377,6 +377,36 @@ def test_an_opcode_that_is_never_reached_does_no_harm():
     assert (got == 5).all()
 
 
+def test_labels_between_braces_are_their_braces_own():
+    """Inline assembly with a wait loop leaves the same two labels wherever it was expanded."""
+
+    def loop(last, inner=""):
+        skip = f"setp.lt.u32 p, %u, {last}; @!p bra DONE; {inner} bra.uni AGAIN;"
+        return f"{{ .reg .pred p; AGAIN: add.u32 %u, %u, 1; {skip} DONE: }} mad.lo.u32 %d, %d, 100, %u;"
+
+    x = np.arange(THREADS, dtype=np.uint32)
+    nested = "{ setp.ne.u32 p, %u, 20; @p bra DONE; add.u32 %u, %u, 5; DONE: }"
+    body = f"mov.u32 %d, 0; mov.u32 %u, 0; {loop(7)} {loop(12)} {loop(30, nested)} add.u32 %d, %d, %x;"
+    assert (execute(body, x) == 71230 + x).all()
+
+
+def test_tables_of_labels_between_braces_are_their_braces_own():
+    def choose(*added):
+        cases = "".join(f"L{i}: add.u32 %d, %d, {number}; bra END;" for i, number in enumerate(added))
+        return f"{{ T: .branchtargets L0, L1, L2; brx.idx %u, T; {cases} END: }}"
+
+    x = GENERATOR.integers(0, 3, THREADS).astype(np.uint32)
+    got = execute(f"mov.u32 %d, 0; mov.u32 %u, %x; {choose(1, 2, 3)} {choose(10, 20, 30)}", x)
+    assert (got == 11 * (x + 1)).all()
+
+
+def test_a_family_of_registers_between_braces_is_its_braces_own():
+    doubled = "{ .reg .b32 r<2>; add.u32 r0, %x, %x; mov.b32 r1, r0; mov.b32 %d, r1; }"
+    wide = "{ .reg .b64 r<2>; mul.wide.u32 r0, %d, 3; shr.u64 r1, r0, 1; cvt.u32.u64 %d, r1; }"
+    x = np.arange(THREADS, dtype=np.uint32)
+    assert (execute(doubled + wide, x) == 3 * x).all()
+
+
 @pytest.mark.parametrize(
     ("body", "out", "expected"),
     [
