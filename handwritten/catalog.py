@@ -310,7 +310,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
     StreamKTileKernel(
         name="v14_early_loads",
         tile=WIDE_TILE,
-        summary="v10's tile and stream-K without a branch in the loop: waits at its top, loads of A kept before the wait",
+        summary="v7's tile with v12's stream-K: one wait a tile at the loop's top, loads of A kept before it",
         in_default_set=False,
         rules=STREAM_RULES,
         largest_timed=4096,

@@ -38,28 +38,20 @@ __device__ __forceinline__ void read_step(Fragments& f, uint32_t a_step, uint32_
 // Without the hint in the entry's name ptxas (13.0) sorts the FFMAs anyway, and multiply()'s order is the
 // better start.
 __device__ __forceinline__ void multiply_rows(ThreadTile& acc, const Fragments& f) {
-    if constexpr (!NAME_HINT) {
+    if constexpr (NAME_HINT) {
+#pragma unroll
+        for (int i = 0; i < THREAD_M; i += 2)
+#pragma unroll
+            for (int t = 0; t < THREAD_N; t += 2) {
+                const int j = i / 2 % 2 ? THREAD_N - 2 - t : t;
+                acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
+                acc.value[i][j + 1] = fmaf(f.a[i], f.b[j + 1], acc.value[i][j + 1]);
+                acc.value[i + 1][j + 1] = fmaf(f.a[i + 1], f.b[j + 1], acc.value[i + 1][j + 1]);
+                acc.value[i + 1][j] = fmaf(f.a[i + 1], f.b[j], acc.value[i + 1][j]);
+            }
+    } else {
         multiply(acc, f);
-        return;
     }
-#pragma unroll
-    for (int i = 0; i < THREAD_M; i += 2)
-#pragma unroll
-        for (int t = 0; t < THREAD_N; t += 2) {
-            const int j = i / 2 % 2 ? THREAD_N - 2 - t : t;
-            acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
-            acc.value[i][j + 1] = fmaf(f.a[i], f.b[j + 1], acc.value[i][j + 1]);
-            acc.value[i + 1][j + 1] = fmaf(f.a[i + 1], f.b[j + 1], acc.value[i + 1][j + 1]);
-            acc.value[i + 1][j] = fmaf(f.a[i + 1], f.b[j], acc.value[i + 1][j]);
-        }
-}
-
-// No FFMA before this is moved behind it by nvcc.
-__device__ __forceinline__ void keep_here(ThreadTile& acc) {
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-        for (int j = 0; j < THREAD_N; ++j) asm volatile("" : "+f"(acc.value[i][j]));
 }
 
 // cp.async by a 32-bit address of shared memory. exists = false reads nothing and writes zeros.
@@ -208,7 +200,6 @@ __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, c
             }
             if (kk == COPY_STEP) loader.copy_b(fill, t + AHEAD < tiles);
             multiply_rows(acc, fragments[kk % 2]);
-            if (kk == 0) keep_here(acc);
             if (kk == STORE_STEP) loader.store_a(fill);
         }
         fill = stage;

@@ -1,5 +1,5 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// v13's main loop with one block a tile: no ticket, no workspace, for grids of whole waves. Limited by idle
+// v14's main loop with one block a tile: no ticket, no workspace, for grids of whole waves. Limited by idle
 // SMs in the last wave. Refuses nothing but a grid of 2^31 blocks.
 #include "early_tile.cuh"
 
