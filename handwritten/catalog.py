@@ -339,6 +339,23 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v14 with one block a tile; entry name hints ptxas",
         rules=STREAM_RULES,
     ),
+    StreamTileKernel(
+        name="v15_late_loads_grid",
+        tile=WIDE_TILE,
+        summary="v14's grid build with loads of A beside B's copies, after the barrier",
+        in_default_set=False,
+        rules=STREAM_RULES,
+        largest_timed=4096,
+    ),
+    StreamTileKernel(
+        name="v15_late_loads_grid_hint",
+        stem="v15_late_loads_grid",
+        entry_name_hint=HINT,
+        tile=WIDE_TILE,
+        summary="v14's grid build with loads of A after the barrier; entry name hints ptxas",
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
     HandwrittenKernel(
         name="s1_smem_only",
         tile=Tile(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32),

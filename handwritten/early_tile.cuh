@@ -122,13 +122,19 @@ struct EarlyLoader {
     }
     // A whole tile. In place of one that does not exist the last one of A is loaded again, and zeros of B:
     // that takes less than a branch, and a choice between two pointers made ptxas (13.0) spill.
+    template <bool STAYS>
     __device__ __forceinline__ void load_a(bool exists) {
 #pragma unroll
         for (int i = 0; i < A_STEPS; ++i) {
             const float* const from = a[i] - (exists ? 0 : BLOCK_K);
 #pragma unroll
             for (int j = 0; j < 4; j += VECTOR) {
-                load_here<VECTOR>(&staged[i][j], VECTOR == 1 && !exists ? from : from + j);
+                const float* const one = VECTOR == 1 && !exists ? from : from + j;
+                if constexpr (STAYS) {
+                    load_here<VECTOR>(&staged[i][j], one);
+                } else {
+                    load_run<VECTOR>(reinterpret_cast<float (&)[VECTOR]>(staged[i][j]), one, VECTOR);
+                }
             }
             a[i] += exists ? BLOCK_K : 0;
         }
@@ -158,7 +164,9 @@ struct EarlyLoader {
     }
 };
 
-// As accumulate() in stream_tile.cuh, which says what is given and left.
+// As accumulate() in stream_tile.cuh, which says what is given and left. EARLY loads A before a tile's
+// barrier; else it is loaded with B's copies, and ptxas may move the load to where its value is stored.
+template <bool EARLY>
 __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, const float* A, const float* B,
                                                  int m, int n, int k, long long lda, long long ldb,
                                                  Origin origin, const Item& item) {
@@ -177,7 +185,7 @@ __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, c
     if (tiles == 1) loader.end_a(A);
 #pragma unroll
     for (int stage = 1; stage < AHEAD; ++stage) {
-        loader.load_a(stage < tiles);
+        loader.load_a<EARLY>(stage < tiles);
         loader.copy_b(stage * STAGE, stage < tiles);
         loader.store_a(stage * STAGE);
     }
@@ -187,7 +195,7 @@ __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, c
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
         const uint32_t a_step = a_mine + stage, b_step = b_mine + stage;
-        loader.load_a(t + AHEAD < tiles);
+        if constexpr (EARLY) loader.load_a<true>(t + AHEAD < tiles);
         wait_for_copies<AHEAD - 1>();
         __syncthreads();
         Fragments fragments[2];
@@ -198,7 +206,10 @@ __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, c
                 read_step(fragments[(kk + 1) % 2], a_step + (kk + 1) * (4 * A_PITCH),
                           b_step + (kk + 1) * (4 * BLOCK_N));
             }
-            if (kk == COPY_STEP) loader.copy_b(fill, t + AHEAD < tiles);
+            if (kk == COPY_STEP) {
+                if constexpr (!EARLY) loader.load_a<false>(t + AHEAD < tiles);
+                loader.copy_b(fill, t + AHEAD < tiles);
+            }
             multiply_rows(acc, fragments[kk % 2]);
             if (kk == STORE_STEP) loader.store_a(fill);
         }

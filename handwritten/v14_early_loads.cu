@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
           int whole_tiles) {
     extern __shared__ __align__(16) float smem[];
     const auto products = [&](ThreadTile& acc, Origin origin, const Item& at) {
-        accumulate_early(acc, smem, A, B, m, n, k, lda, ldb, origin, at);
+        accumulate_early<true>(acc, smem, A, B, m, n, k, lda, ldb, origin, at);
     };
     for_items(products, C, m, n, k, ldc, alpha, beta, workspace, whole_tiles);
 }

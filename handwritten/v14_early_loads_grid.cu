@@ -9,6 +9,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     extern __shared__ __align__(16) float smem[];
     const Origin origin = block_origin<BLOCK_M, BLOCK_N>(n);
     ThreadTile acc = {};
-    accumulate_early(acc, smem, A, B, m, n, k, lda, ldb, origin, {0, 0, (k - 1) / BLOCK_K + 1});
+    accumulate_early<true>(acc, smem, A, B, m, n, k, lda, ldb, origin, {0, 0, (k - 1) / BLOCK_K + 1});
     write_tile(acc, C, m, n, ldc, origin, alpha, beta);
 }
