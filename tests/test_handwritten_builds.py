@@ -180,7 +180,9 @@ def test_the_hint_in_the_entry_s_name_still_keeps_the_order_on_this_toolkit(name
 V14 = ["v14_early_loads", "v14_early_loads_grid"]
 
 
-@pytest.mark.parametrize("name", ["v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread", *V14, "v15_late_loads_grid"])
+@pytest.mark.parametrize(
+    "name", ["v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread", *V14, "v15_late_loads_grid"]
+)
 @pytest.mark.parametrize("hint", ["", "_hint"])
 def test_the_main_loop_has_six_loads_a_step_and_little_else(name, hint):
     inside, reads = main_loop(name + hint)
