@@ -179,7 +179,12 @@ def test_the_hint_in_the_entry_s_name_still_keeps_the_order_on_this_toolkit(name
     assert hinted.cycles_per_ffma < 1.04 < plain.cycles_per_ffma
 
 
-@pytest.mark.parametrize("name", ["v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread"])
+V14 = ["v14_early_loads", "v14_early_loads_grid"]
+
+
+@pytest.mark.parametrize(
+    "name", ["v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread", *V14, "v15_late_loads_grid"]
+)
 @pytest.mark.parametrize("hint", ["", "_hint"])
 def test_the_main_loop_has_six_loads_a_step_and_little_else(name, hint):
     inside, reads = main_loop(name + hint)
@@ -188,3 +193,17 @@ def test_the_main_loop_has_six_loads_a_step_and_little_else(name, hint):
     assert sum(count for opcode, count in names.items() if opcode.startswith(("LDL", "STL"))) == 0
     assert len(inside) < 1.10 * reads.ffmas
     assert len(inside) * 16 < 36 * 1024  # bytes of code
+
+
+@pytest.mark.parametrize("name", V14)
+@pytest.mark.parametrize("hint", ["", "_hint"])
+def test_v14_loads_a_most_of_a_tile_before_it_stores_it_and_never_branches(name, hint):
+    """A load through the read-only path would stand 250 FFMAs before its store, in the builds with stream-K."""
+    inside, reads = main_loop(name + hint)
+    places = {kind: [i for i, x in enumerate(inside) if x.kind == kind] for kind in ("LDG", "STS")}
+    assert len(places["LDG"]) == 2
+    assert len(places["STS"]) == 8
+    # From the load on to the store, around the back edge where the listing does not open with the loop's top.
+    between = [(places["STS"][0] - load) % len(inside) for load in places["LDG"]]
+    assert min(between) > reads.ffmas / 2
+    assert [x.opcode for x in inside if x.opcode in ("BRA", "BSSY", "BSYNC")] == ["BRA"]
