@@ -7,10 +7,12 @@ K ?= v6_transposed_split
 SHAPE ?= 1024x1024x1024
 RUN ?= latest
 ARGS ?=
+LINES ?=
+COVERED := build/coverage/lines.json
 CUDA_SOURCES = find kernel handwritten cutlass_ref compare tests -name '*.cu' -o -name '*.cuh'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare test test-slow test-cluster coverage lint bundle gpu-session readme report sass ncu sanitize clean
+.PHONY: help setup compare test test-slow test-cluster coverage uncovered lint bundle gpu-session readme report sass ncu sanitize clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +32,11 @@ test: $(STAMP)  ## the tests that are quick and need no GPU
 test-slow: $(STAMP)  ## the rest of the tests that need no GPU
 	$(PY) -m pytest -n logical --dist worksteal -m "slow and not gpu" $(ARGS)
 
-coverage: $(STAMP)  ## which lines run without a GPU (all tests, 15 minutes); below 90 % it fails
-	$(PY) -m pytest -m "not gpu" --cov --cov-report=term $(ARGS)
+coverage: $(STAMP)  ## which lines run without a GPU (all tests, 20 minutes); below 90 % it fails
+	$(PY) -m pytest -n logical --dist worksteal -m "not gpu" --cov --cov-report=term --cov-report=json:$(COVERED) $(ARGS)
+
+uncovered: $(STAMP)  ## after that: the blocks that need a GPU (LINES=folder from GPU sessions: that none ran)
+	$(PY) -m tests.lines_run $(COVERED) $(LINES)
 
 test-cluster: $(STAMP)  ## on GPUs: a cluster of one, and where there are two, two against one
 	$(PY) -m pytest -m gpu -rs tests/test_cluster_gpu.py $(ARGS)

@@ -29,6 +29,8 @@ STAGE_BYTES = (128 + 256) * 128
 LAUNCH_S = 0.001
 """Length that a launch of a loop is tuned to."""
 BURST_ROUNDS = 5
+PILOTS_S = 0.2
+"""What tuning a loop takes."""
 COPY_BYTES = 1 << 30
 
 
@@ -203,6 +205,12 @@ def measure_ceilings(
             peaks.percent_of_peak(rate, bound, window.clock_mhz)
     bench.forget()
     return found
+
+
+def estimate_s(arch: str) -> float:
+    """Seconds that :func:`measure_ceilings` takes, roughly: resting before bursts, and sustained windows."""
+    each = BURST_ROUNDS * (BurstSettings().idle_s + 0.01) + 1.1 * SustainedSettings().window_s + PILOTS_S
+    return len(loops(arch)) * each
 
 
 def _tuned(bench: Bench, loop: Loop, facts: DeviceFacts, launch: LaunchFactory) -> tuple[Work, float, int]:

@@ -16,16 +16,17 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from compare.contenders import Contender, KernelContender
-from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, allocate, array_module, fill, widen
-from compare.reference import HALF_STEP, LARGEST, Reference, error_bound
+from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, array_module, widen
+from compare.reference import LARGEST, Reference, error_bound, output_roundoff
 from compare.shapes import OPTIONS, Shape, parse
+from compare.trials import Block, Trials
 from kernel.contract import MAX_KNOWN_ALIGNMENT, Problem, ceil_div
 from kernel.errors import (
     BuildError,
@@ -41,8 +42,6 @@ from kernel.errors import (
 
 ROUNDS = 2
 """Runs of a check, each on new values in the same memory."""
-
-ROUND_SEED = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +232,7 @@ def check_contender(
     *,
     distribution: str = "uniform",
     seed: int = 0,
+    trials: Trials | None = None,
 ) -> Verdict:
     """Run a contender on a problem and say whether the result is right.
 
@@ -242,6 +242,7 @@ def check_contender(
         executor: where to run it.
         distribution: key of :data:`compare.inputs.DISTRIBUTIONS`.
         seed: fixes the values.
+        trials: what :func:`shared_trials` made of the same problem, distribution and seed.
 
     Returns:
         A verdict; a wrong result is no exception, and too little memory is a refusal.
@@ -256,17 +257,27 @@ def check_contender(
     if reason is not None:
         return dataclasses.replace(base, skipped_because=reason)
     try:
-        return _rounds(base, contender, executor)
+        if trials is None:
+            trials = Trials(executor.xp, problem, distribution, seed, ROUNDS, shared=False)
+        return _rounds(base, contender, executor, trials)
     except MemoryError as error:
         return dataclasses.replace(base, skipped_because=f"not enough memory to check it: {error}")
 
 
-def _rounds(base: Verdict, contender: Contender, executor: Executor) -> Verdict:
+def shared_trials(executor: Executor, problem: Problem, distribution: str = "uniform", seed: int = 0) -> Trials:
+    """Operands and float64 products for :func:`check_contender`, made once for all contenders of a problem.
+
+    Raises:
+        MemoryError: there is no room for the operands.
+    """
+    return Trials(executor.xp, problem, distribution, seed, ROUNDS, shared=True)
+
+
+def _rounds(base: Verdict, contender: Contender, executor: Executor, trials: Trials) -> Verdict:
     """The first verdict that is not ok, else the one nearest to its bound."""
-    buffers = allocate(executor.xp, base.problem)
     worst = base
     for turn in range(ROUNDS):
-        verdict = _one_round(base, contender, executor, buffers, base.seed + turn * ROUND_SEED, turn)
+        verdict = _one_round(base, contender, executor, trials, turn)
         if not verdict.ok:
             return verdict
         if worst.ok is None or verdict.margin > worst.margin:
@@ -279,14 +290,13 @@ def check_shape(contender: Contender, shape: Shape, executor: Executor) -> Verdi
     return check_contender(contender, shape.problem(contender), executor, distribution=shape.input, seed=shape.seed)
 
 
-def _one_round(
-    base: Verdict, contender: Contender, executor: Executor, buffers: Buffers, seed: int, turn: int
-) -> Verdict:
-    problem = buffers.problem
-    fill(buffers, base.input, seed)
+def _one_round(base: Verdict, contender: Contender, executor: Executor, trials: Trials, turn: int) -> Verdict:
+    problem, buffers = trials.problem, trials.buffers
+    trials.begin(turn)
     if turn % 2 and problem.beta == 0.0:
         buffers.c[...] = math.inf
     before = buffers.c.copy() if problem.beta != 0.0 else None
+    kept = trials.kept(turn, before)
     sums = buffers.input_sums()
     try:
         variant = executor.run(contender, problem, buffers)
@@ -298,11 +308,16 @@ def _one_round(
         return dataclasses.replace(base, ok=False, reason=str(error).partition("\n")[0])
     except CheckError as error:
         return dataclasses.replace(base, ok=False, reason=str(error), fatal=True)
-    verdict = dataclasses.replace(
-        verify(problem, contender.track, base.input, buffers.a, buffers.b, buffers.c, before, contender=contender.name),
-        seed=base.seed,
-        variant=variant,
-    )
+
+    def against(products: Iterable[Block] | None) -> Verdict:
+        operands = (buffers.a, buffers.b, buffers.c, before)
+        found = verify(problem, contender.track, base.input, *operands, contender=contender.name, products=products)
+        return dataclasses.replace(found, seed=base.seed, variant=variant)
+
+    verdict = against(kept)
+    if kept is not None and not verdict.ok:
+        trials.forget()
+        verdict = against(None)
     if not verdict.ok:
         return verdict
     damaged = buffers.damaged_guards()
@@ -324,6 +339,7 @@ def verify(
     c_before: Any = None,
     *,
     contender: str = "",
+    products: Iterable[Block] | None = None,
 ) -> Verdict:
     """Compare an output with float64, element by element.
 
@@ -336,18 +352,20 @@ def verify(
         c: the output, m x n. An element that holds the poison of :mod:`compare.inputs` counts as unwritten.
         c_before: C before the call, needed where beta is not 0.
         contender: whose output it is, for the text.
+        products: the float64 products of these operands, where they are known already.
     """
     verdict = Verdict(contender=contender, problem=problem, input=distribution, seed=0, ok=True)
     if problem.is_empty:
         return verdict
     bound = error_bound(problem, track, distribution)
-    reference = Reference(problem, a, b, c_before, DISTRIBUTIONS[distribution].nonfinite)
+    if products is None:
+        products = Reference(problem, a, b, c_before, DISTRIBUTIONS[distribution].nonfinite).blocks()
     bad = unwritten = 0
     first: tuple[int, int] | None = None
     got = expected = math.nan
     share, max_error, allowed = -1.0, 0.0, bound
-    for rows, value, scale in reference.blocks():
-        found = _Block(c[rows], value, scale, bound, problem.dtype_out)
+    for rows, value, scale in products:
+        found = _Block(c[rows], value, scale, bound, problem)
         bad += found.bad
         unwritten += found.unwritten
         if found.first is not None and first is None:
@@ -374,8 +392,8 @@ def verify(
 class _Block:
     """One row block compared: counts, the first wrong element, and the worst element's error and bound."""
 
-    def __init__(self, c: Any, value: Any, scale: Any, bound: float, dtype: str) -> None:
-        xp = array_module(c)
+    def __init__(self, c: Any, value: Any, scale: Any, bound: float, problem: Problem) -> None:
+        xp, dtype = array_module(c), problem.dtype_out
         with np.errstate(all="ignore"):
             out = widen(c)
             if bound == 0.0:
@@ -385,10 +403,8 @@ class _Block:
                 value = rounded
                 allowed = xp.zeros_like(value)
             else:
-                relative, absolute = HALF_STEP[dtype]
-                allowed = bound * scale + 2 * absolute
-                if dtype == "float16":
-                    allowed = allowed + relative * abs(value)
+                relative, absolute = output_roundoff(problem)
+                allowed = bound * scale + relative * abs(value) + absolute
             error = abs(out - value)
             finite = xp.isfinite(value)
             # Beyond the largest finite value of the output type Inf is right, and just below it either is.
@@ -545,7 +561,7 @@ def fuzz(
             verdict = check_shape(contender, shape, executor)
             drawn += 1
             if verdict.ok is None:
-                refused[contender.name, re.sub(r"\d+", "#", verdict.skipped_because)] += 1
+                refused[contender.name, NUMBERS.sub("#", verdict.skipped_because)] += 1
             else:
                 passed[contender.name] += verdict.ok
                 worst[contender.name] = max(worst.get(contender.name, 0.0), verdict.margin)
@@ -631,6 +647,8 @@ def draw(contender: Contender, rng: random.Random, *, small: bool) -> Shape:
 
 
 MOST_SHRINKS = 200
+NUMBERS = re.compile(r"(?<!\w)-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+"""What differs between refusals for one reason; digits within a name stay."""
 
 
 def shrink(contender: Contender, shape: Shape, verdict: Verdict, executor: Executor) -> tuple[Shape, Verdict]:

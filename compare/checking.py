@@ -264,11 +264,15 @@ def print_fuzz(report: FuzzReport) -> None:
         f"seed {report.seed}: {report.drawn} problems drawn, {report.ran} run ({100 * report.share_run:.0f} %), "
         f"{refused} refused"
     )
+    failed = Counter(failure.verdict.contender for failure in report.failures)
     for name in sorted({*report.passed, *report.worst}):
         of_bound = f"largest error {report.worst[name]:.2g} of its bound"
-        console.print(f"  passed {report.passed.get(name, 0)}x, {name}: {of_bound}", soft_wrap=True)
+        also = f" and failed {failed[name]}x" if failed[name] else ""
+        console.print(f"  passed {report.passed.get(name, 0)}x{also}, {name}: {of_bound}", soft_wrap=True)
     for (name, reason), count in sorted(report.refused.items()):
         console.print(f"  refused {count}x, {name}: {reason}", soft_wrap=True)
-    for failure in report.failures:
-        console.print(f"{failure.verdict}\n  repeat with: {failure.command}", soft_wrap=True)
+    for (verdict, command), count in Counter((str(f.verdict), f.command) for f in report.failures).items():
+        if count > 1:
+            verdict += f"\n  {count} draws come down to this"
+        console.print(f"{verdict}\n  repeat with: {command}", soft_wrap=True)
     console.print("no failure" if not report.failures else f"{len(report.failures)} failures")

@@ -16,11 +16,12 @@ def run_claims(ids: Sequence[str], *, write_docs: bool, accept: bool, as_json: b
         UsageError: the page was to be rewritten from some claims only.
     """
     from compare import claims
-    from compare.console import answers, messages, print_json
+    from compare.console import answers, messages, print_json, progress
 
     if write_docs and ids:
         raise UsageError("--write-docs needs every claim; give no ids with it")
-    results = claims.check(list(ids) or None)
+    with progress("checking claims", 1.0) as advance:
+        results = claims.check(list(ids) or None, progress=advance)
     if accept:
         claims.accept(results)
     broken = claims.stopped_holding(results)

@@ -8,6 +8,7 @@ Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 a GPU or tool that
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -78,6 +79,29 @@ Multiples = Annotated[
 ]
 Align = Annotated[int, typer.Option("--align", min=1, help="With --with: bytes that A, B and C must be aligned to.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata
+
+        from compare import runs
+
+        try:
+            version = importlib.metadata.version(NAME)
+        except importlib.metadata.PackageNotFoundError:  # a checkout that was not installed
+            version = "of a checkout"
+        typer.echo(f"{NAME} {version}, revision {runs.revision()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version and revision, then exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command("list")
@@ -186,6 +210,9 @@ def compare_(
     record: Annotated[
         bool, typer.Option("--record", help="Run everything for results/, sharded and resumable.")
     ] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="Begin no group that would end later than this; no limit.")
+    ] = 0.0,
     gpus: Gpus = "",
     scheduler: Scheduler = "",
     cpu: Annotated[
@@ -207,9 +234,9 @@ def compare_(
     """The main job: build, check, time and report.
 
     With no GPU it builds and inspects here and joins the recorded run that ships, labelled as recorded.
-    Default: each family's default set in burst at 1024, 2048, 4096 and 8192 cubed (FP32 SIMT at 4092 too), then
-    sustained at 4096 and 8192 for cuBLAS, the dispatchers and each family's best and default; torch, which calls
-    cuBLAS, in burst only.
+    Default: each family's default set in burst at 1024, 2048, 4096 and 8192 cubed (TF32 and torch from 4096 on; the
+    faster FP32 SIMT kernels at 4092 too), then sustained at 4096 and 8192 for cuBLAS, the dispatchers and each
+    family's best and default; torch, which calls cuBLAS, in burst only. About three and a half minutes on an H200.
 
     \b
     Examples:
@@ -232,6 +259,7 @@ def compare_(
         scheduler=scheduler,
         cpu=cpu,
         own=OwnOptions(with_file, symbol, tile, threads, grid, smem, multiples, align),
+        seconds=seconds,
     )
     if failed:
         raise typer.Exit(1)
@@ -606,6 +634,10 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not Unicode gets question marks rather than no answer.
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
     try:
         status = app(args=list(arguments) if arguments is not None else None, prog_name=NAME, standalone_mode=False)
         if sys.stdout is not None:
@@ -618,7 +650,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return quietly_closed()
     except (OSError, MemoryError, UnicodeDecodeError) as error:
         # What was named cannot be read, written or held: the caller's to mend.
-        return fail(str(error) or type(error).__name__, 2)
+        return fail(unusable(error), 2)
     except SystemExit as error:
         # rich ends the process by itself where the reader of a pipe went away.
         return quietly_closed() if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
@@ -633,6 +665,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == STOPPED:  # typer says nothing of an interrupt
         return fail("stopped", STOPPED)
     return status if isinstance(status, int) else 0
+
+
+def unusable(error: OSError | MemoryError | UnicodeDecodeError) -> str:
+    """What cannot be read, written or held, without Python's numbers."""
+    if isinstance(error, OSError) and error.strerror:
+        named = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        return ": ".join([" -> ".join(named), error.strerror] if named else [error.strerror])
+    return str(error) or type(error).__name__
 
 
 def fail_usage(error: Any) -> int:

@@ -36,6 +36,8 @@ from compare.job import (
     Request,
     begun,
     conclude,
+    cost_of,
+    expected_s,
     faults_in,
     kept_in,
     parts,
@@ -74,6 +76,7 @@ class Parcel:
     baselines: tuple[Packed, ...]
     """What everything is divided by in this run: checked once in every process before anything is timed."""
     settings: Settings
+    self_test: bool = False
     faults: frozenset[str] = frozenset()
     """Contenders that ended an earlier process; their rows are written down already."""
     broken: Mapping[str, str] = field(default_factory=dict)
@@ -96,6 +99,8 @@ class Result:
 
     rows: list[dict[str, Any]]
     samples: list[dict[str, Any]]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """What it took, by phase."""
     card: str = ""
     """Where its ceilings were measured, if they were."""
     ceilings: Sequence[Mapping[str, Any]] = ()
@@ -120,8 +125,8 @@ def measure_here(parcel: Parcel, here: Here) -> Result:
     known = parcel.ceilings.get(card)
     measured = [] if known is not None else here.keep("ceilings", lambda: _ceilings(site, here))
     try:
-        rows, samples = run_part(
-            Part(group, parcel.settings),
+        rows, samples, seconds = run_part(
+            Part(group, parcel.settings, parcel.self_test),
             built_for(group.contenders, parcel.broken),
             site,
             parcel.faults,
@@ -133,7 +138,8 @@ def measure_here(parcel: Parcel, here: Here) -> Result:
         without = dataclasses.replace(parcel, faults=parcel.faults | {fault.contender})
         raise Again(str(fault), without, (fault.contender, row)) from None
     rows = [{**row, **facts.card_columns()} for row in rows]
-    return Result(rows=rows, samples=samples, card="" if known is not None else card, ceilings=measured)
+    card = "" if known is not None else card
+    return Result(rows=rows, samples=samples, seconds=seconds, card=card, ceilings=measured)
 
 
 def check_here(parcel: Parcel, here: Here) -> Result:
@@ -265,7 +271,6 @@ def spread(
     ``site`` makes what a worker measures on.
     """
     from compare.console import progress
-    from compare.measure import estimate_s
 
     everyone = {contender.name: contender for part in planned for contender in part.group.contenders}
     broken = {name: str(result) for name, result in built.items() if isinstance(result, BuildError | MissingToolError)}
@@ -275,9 +280,9 @@ def spread(
     work = []
     for part in planned:
         group = part.group
-        if group.name in writer.finished:
+        if part.name in writer.finished:
             continue
-        cost = cpu_cost_s(group) if cluster.cpu else estimate_s(group.contenders, group.problem, part.settings)
+        cost = cpu_cost_s(group) if cluster.cpu else cost_of(part)
         parcel = Parcel(
             shape=group.shape,
             track=group.track,
@@ -285,21 +290,26 @@ def spread(
             contenders=tuple(pack(contender, model) for contender in group.contenders),
             baselines=baselines,
             settings=part.settings,
+            self_test=part.self_test,
             faults=faults_in(writer, group),
             broken=broken,
             ceilings=ceilings,
             site=site,
         )
-        work.append(Work(name=group.name, payload=parcel, cost_s=cost))
+        work.append(Work(name=part.name, payload=parcel, cost_s=cost))
     work.sort(key=lambda one: -one.cost_s)
-    say_how_long(len(work), sum(one.cost_s for one in work), len(cluster.seats))
+    costs = {one.name: one.cost_s for one in work}
+    before = 0.0 if cluster.cpu else max((expected_s((), None, arch) for arch in archs_of(cluster)), default=0.0)
+    places = len(cluster.seats)
+    say_how_long(len(work), sum(costs.values()) + places * before, places)  # every place measures its own ceilings
 
     def keep(outcome: Outcome) -> None:
         result: Result = outcome.value
         if result.ceilings and CEILINGS_OF + result.card not in writer.finished:
             writer.add(CEILINGS_OF + result.card, (), result.ceilings)
         rows = [{**row, "retried_because": outcome.retried_because} for row in result.rows]
-        writer.add(outcome.name, rows, result.samples)
+        seconds = {**result.seconds, "estimate": round(costs[outcome.name], 3)} if result.seconds else {}
+        writer.add(outcome.name, rows, result.samples, seconds)
 
     def keep_fault(name: str, note: tuple[str, dict[str, Any]]) -> None:
         contender, row = note
@@ -340,7 +350,7 @@ def rows_in_order(planned: Sequence[Part], writer: runs.RunWriter) -> list[dict[
     """The run's rows as one GPU would have written them, whatever the order in which groups ended."""
     rows = []
     for part in planned:
-        name = part.group.name
+        name = part.name
         for contender in part.group.contenders:
             rows += writer.rows_of(shard_of_fault(name, contender.name))
         rows += writer.rows_of(name)

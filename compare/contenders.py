@@ -262,7 +262,8 @@ def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[
     for pattern in wanted:
         matched = fnmatch.filter(names, pattern)
         if not matched:
-            near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+            begun = [name for name in names if name.startswith(pattern)]
+            near = begun[:3] or difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
             hint = f"did you mean {', '.join(near)}?" if near else "see `gemm-tracks list`"
             raise CatalogError(f"no contender is called {pattern!r}; {hint}")
         chosen.update(matched)

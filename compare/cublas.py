@@ -128,6 +128,11 @@ class Handle:
         self.value = value
         self._workspace = cupy.cuda.alloc(WORKSPACE_BYTES)
 
+    @property
+    def workspace(self) -> int:
+        """Device address of ``WORKSPACE_BYTES`` bytes."""
+        return int(self._workspace.ptr)
+
     def bind(self, stream: int, math_mode: int) -> None:
         """Set stream, workspace and math mode for the next call; the workspace must follow the stream."""
         call("cublasSetStream_v2", self.value, stream)

@@ -1,6 +1,6 @@
 """Measures what the recorded rows do not hold, on the GPU of this machine, for ``gemm-tracks claims``.
 
-    python -m compare.evidence [--out FOLDER] [--only counters,occupancy,tails,numerics]
+    python -m compare.evidence [--out FOLDER] [--only counters,three_ways,occupancy,tails,numerics]
 
 Writes results/<gpu>/evidence/*.json, one file a part, each with date, revision, GPU and command:
 
@@ -8,6 +8,7 @@ Writes results/<gpu>/evidence/*.json, one file a part, each with date, revision,
   predicts; pipe and issue utilisation at 4096^3; address patterns put to the hardware one by one.
 - occupancy.json: resident blocks as the driver answers, for every kernel and for made-up cases.
 - tails.json: guard, mask, padding and fast path with tail, timed.
+- three_ways.json: conflicts of shared loads of two of docs/three_ways.md's kernels, counted at 1024^3.
 - numerics.json: which kernels agree to the bit, and how error grows with k.
 
 Counters need permission; without it the file says so and the other parts are whole.
@@ -29,6 +30,7 @@ import numpy as np
 from compare.claims.record import BANK_PROBE, FOLDER, PLAIN, TAILS
 from compare.contenders import Contender, KernelContender, contenders
 from compare.counters import predicted_counters, profile_contenders
+from compare.three_ways import WAYS
 from kernel import banks, build, launch, profiler
 from kernel.contract import Pointers, Problem, Unit, ceil_div, pointer_alignment
 from kernel.errors import CheckError, GemmTracksError, UsageError
@@ -113,6 +115,25 @@ def measure_counters() -> dict[str, Any]:
         "utilisation": _utilisation(),
         "probes": _probes(),
     }
+
+
+def measure_three_ways() -> dict[str, Any]:
+    """Counters of the CUDA C++ and the CUTLASS kernel that docs/three_ways.md compares; or why there are none."""
+    names = [way.kernel for way in WAYS if way.title != "CuTe DSL"]
+    found = profile_contenders((COUNTED_SIZE,) * 3, names)
+    if found.not_available:
+        return {"not_available": found.not_available}
+    wanted = {
+        "requests": profiler.LOAD_REQUESTS,
+        "conflicts": profiler.LOAD_CONFLICTS,
+        "wavefronts": profiler.LOAD_WAVEFRONTS,
+        "store_conflicts": profiler.STORE_CONFLICTS,
+    }
+    kernels = {
+        name: {what: values.get(metric) for what, metric in wanted.items()}
+        for name, (_, values) in zip(names, found.launches, strict=True)
+    }
+    return {"size": COUNTED_SIZE, "kernels": kernels, "missing_metrics": list(found.missing)}
 
 
 def _utilisation() -> dict[str, dict[str, Any]]:
@@ -438,6 +459,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "numerics": measure_numerics,
     "tails": measure_tails,
     "counters": measure_counters,
+    "three_ways": measure_three_ways,
 }
 UNITS = (PLAIN, TAILS, BANK_PROBE, *PRESSED)
 """What has to be in a bundle where the GPU machine has no nvcc."""

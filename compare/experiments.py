@@ -398,16 +398,24 @@ RENDERERS: dict[str, Callable[[Sequence[Mapping[str, Any]]], list[str]]] = {
 }
 
 
-def page_text(text: str, found: Mapping[str, Any]) -> str:
-    """``text`` with every table between its markers, ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``, renewed."""
+def page_text(text: str, found: Mapping[str, Any], recorded: Mapping[str, Any] | None = None) -> str:
+    """``text`` with every table between its markers, ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``, renewed.
+
+    ``recorded`` is run.json of a recorded run; its A/A self-tests come first, since they belong to the rows it ships.
+    """
     made = tables(found)
     run = found.get("run") or {}
     where = f"{(run.get('gpu') or {}).get('name', 'unknown GPU')}, {str(run.get('date', ''))[:10]}"
     for name in EXPERIMENTS:
+        if name == "self_tests" and recorded and recorded.get("self_tests"):
+            made[name] = _self_tests_table([one for one in recorded["self_tests"] if "ratio" in one])
+            place = f"{recorded['gpu']['name']}, {str(recorded['date'])[:10]}"
+        else:
+            place = where
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         if begin in text:
             lines = made.get(name)
-            body = "Not recorded yet." if lines is None else "\n".join([*lines, "", f"({where})"])
+            body = "Not recorded yet." if lines is None else "\n".join([*lines, "", f"({place})"])
             text = rewrite(text, body, begin, end)
     return text
 
@@ -433,7 +441,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = json.loads(source.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RunFileError(f"{source} holds no evidence: {error}") from error
-        page.write_text(page_text(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        newest = runs.latest()
+        recorded = runs.read_json(newest / runs.RUN_FILE) if newest is not None else None
+        page.write_text(page_text(page.read_text(encoding="utf-8"), found, recorded), encoding="utf-8")
     except GemmTracksError as error:
         sys.stderr.write(f"compare.experiments: {error}\n")
         return error.exit_status

@@ -23,6 +23,7 @@ from compare.report import (
     is_timed,
     ladder_scene,
     peak_behind,
+    plain,
     shape_of,
     shapes_in,
     shown_for,
@@ -135,11 +136,6 @@ def device_of(run: Mapping[str, Any]) -> str:
     return str(gpu.get("name", "")) if isinstance(gpu, Mapping) else ""
 
 
-def _preferred_layout(rows: Sequence[Row]) -> list[Row]:
-    """Rows of layout rr where there are any, else all: a kernel is shown once."""
-    return [row for row in rows if row["layout"] == "rr"] or list(rows)
-
-
 def track_picture(rows: Iterable[Row], shape: Shape, run: Mapping[str, Any]) -> TrackPicture | None:
     """The tracks at one shape; None where nothing was timed there."""
     inside = [row for row in headline(rows) if is_timed(row) and shape_of(row) == shape]
@@ -148,7 +144,7 @@ def track_picture(rows: Iterable[Row], shape: Shape, run: Mapping[str, Any]) -> 
     for track in TRACK_TITLES:
         strips = []
         for family in STRIP_ORDER:
-            found = _preferred_layout([row for row in inside if row["family"] == family and row["track"] == track])
+            found = plain([row for row in inside if row["family"] == family and row["track"] == track])
             best = shown_for(found)
             if best is not None:
                 strips.append(Strip(family, tuple(found), best))
@@ -289,7 +285,7 @@ def sizes(rows: Sequence[Row]) -> tuple[SizePanel, ...]:
     for track in TRACK_TITLES:
         lines = []
         for family in FAMILY_ORDER:
-            found = _preferred_layout([row for row in cubes if row["track"] == track and row["family"] == family])
+            found = plain([row for row in cubes if row["track"] == track and row["family"] == family])
             best = _line(FAMILY_TITLES[family] + (", fastest" if family not in ("cublas", "torch") else ""), found)
             chosen = _line(FAMILY_TITLES[family] + ", default", [row for row in found if row["is_default"]])
             lines += [best] if best else []

@@ -92,7 +92,15 @@ class Buffers:
 
     def poison_output(self) -> None:
         """Fill C and everything around it with poison."""
-        self.bits("c")[...] = POISON[str(self.c.dtype)]
+        self._poison("c")
+
+    def poison_inputs(self) -> None:
+        """Fill A, B and everything around them with poison."""
+        self._poison("a")
+        self._poison("b")
+
+    def _poison(self, name: str) -> None:
+        self.bits(name)[...] = POISON[str(self.storage[name].dtype)]
 
     def damaged_guards(self) -> dict[str, int]:
         """Elements outside each operand that no longer hold poison, by operand; empty if all do."""

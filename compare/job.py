@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,41 @@ if TYPE_CHECKING:
     from compare.measure import Measurement, Settings
     from compare.own_kernels import OwnContender, OwnOptions
     from compare.shapes import Shape
+    from compare.stopwatch import Stopwatch
+    from compare.trials import Trials
 
 DEFAULT_SHAPES = "default"
 RECORD_HEADLINES = (4096, 8192)
-"""Cubes at which ``--record`` times the default set of every track: bursts for all, sustained for the best of each."""
+"""Cubes at which ``--record`` times the default set of every track: bursts for all, sustained for the best of each.
+At the first of them every rung of the ladders is timed, and cuBLAS against itself."""
 RECORD_SQUARES = (1024, 2048)
-"""Further cubes for the default set of FP32 SIMT, and for cuBLAS and the hand-written kernels of FP16."""
+"""Further cubes for the default set of FP32 SIMT, and for cuBLAS and the dispatcher of FP16 in both layouts."""
 RECORD_TAIL = 4092
 """The cube that no tile divides; FP32 SIMT only, in default runs too: few Tensor Core kernels take it as it is."""
+RECORD_LARGEST = 16384
+"""The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
+RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
+"""Further cubes of ``--record`` for cuBLAS and the dispatchers; FP16 from :data:`RECORD_FP16_FROM` on."""
+RECORD_FP16_FROM = 1024
+RECORD_COLD = (768, 1536)
+"""Those of them whose bursts are taken with a cold L2, too."""
+RECORD_LAYOUTS = ("rr", "rc")
+"""Layouts that the FP16 dispatcher is judged in."""
+RECORD_SETS = ("skinny", "transformer")
+"""Sets of shapes of ``--record`` for cuBLAS and dispatchers, in bursts."""
+FEWEST_FP16_ROWS = 2048
+"""Shapes of those sets with fewer rows are FP32 SIMT only: what they measure there is memory."""
+RECORD_RECTANGLE = (8192, 4096, 6144)
+"""m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
+SELF_TESTS = "self_tests"
+"""Where run.json keeps them."""
+SELF_TEST = "A/A "
+"""Begins the names of parts that time a contender against itself."""
+SELF_TEST_REPEATS = 5
+"""Sustained windows of each side: enough for an interval of a percent or so."""
+WHOLE_SET_FROM = 4096
+"""Cubes from which default runs time TF32, which lies between the two tracks that the comparison is about, and torch,
+which calls cuBLAS."""
 RECORD_LARGEST = 16384
 """The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
 RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
@@ -56,6 +84,13 @@ class Part:
 
     group: Group
     settings: Settings
+    self_test: bool = False
+    """Whether the group's only contender is timed against itself."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from every other part of a run."""
+        return SELF_TEST * self.self_test + self.group.name
 
 
 @dataclass(frozen=True)
@@ -74,9 +109,12 @@ class Request:
         return "; ".join((text, *(contender.identity for contender in self.own)))
 
     def contenders(self) -> tuple[Contender, ...]:
-        """Those that were named, else the default set."""
+        """Those that were named, else the default set; a recorded run has every rung and all of cuBLAS besides."""
         chosen = contenders(self.patterns, self.own)
-        return chosen if self.patterns else tuple(contender for contender in chosen if contender.in_default_set)
+        if self.patterns:
+            return chosen
+        always = ("handwritten", "cublas") if self.record else ()
+        return tuple(contender for contender in chosen if contender.in_default_set or contender.family in always)
 
 
 def run_compare(
@@ -91,11 +129,13 @@ def run_compare(
     scheduler: str = "",
     cpu: bool = False,
     own: OwnOptions | None = None,
+    seconds: float = 0.0,
 ) -> bool:
     """Run the command; true where a check or gate failed. ``device`` counts the visible GPUs from 0.
 
     ``gpus`` and ``scheduler`` spread it over a cluster: see :func:`compare.cluster.open_cluster`; with ``cpu`` that
     checks on the workers' CPUs and times nothing. ``own`` names a kernel of the user's that joins the others.
+    No group is begun that would end later than ``seconds`` from now; 0 for no limit.
 
     Raises:
         GemmTracksError: nothing could be compared.
@@ -109,6 +149,10 @@ def run_compare(
     request = Request(tuple(patterns or ()), shapes, record, own.contenders() if own is not None else ())
     if record and (request.patterns or shapes):
         raise UsageError("--record runs everything; with --kernels or --shapes use --out, which keeps a run too")
+    if seconds and (gpus or scheduler):
+        raise UsageError(
+            "--seconds is for one GPU; a cluster's run is stopped with Ctrl-C and goes on by the same command"
+        )
     if gpus or scheduler:
         from compare.cluster_compare import over_cluster
 
@@ -132,7 +176,7 @@ def run_compare(
         if device is not None:
             raise NoDeviceError(f"{problem}; --device {device} names a GPU to measure on")
         return without_gpu(request, problem, as_json=as_json)
-    return with_gpu(request, asked, out, as_json=as_json)
+    return with_gpu(request, asked, out, as_json=as_json, seconds=seconds)
 
 
 def too_old(device: driver.Device, chosen: Sequence[Contender]) -> str:
@@ -235,11 +279,12 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
         console.print(line, soft_wrap=True)
 
 
-def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool) -> bool:
+def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_json: bool, seconds: float = 0.0) -> bool:
     """Build, check, time, report; every finished group is kept on disk. ``asked`` holds the one device to use."""
     from compare.console import messages
     from compare.groups import GpuSite
 
+    budget = Budget(seconds)
     device = asked.devices[0]
     chosen = tuple(contender.on(device.name, device.sm_count) for contender in request.contenders())
     require_some(chosen)
@@ -249,8 +294,11 @@ def with_gpu(request: Request, asked: driver.Driver, out: Path | None, *, as_jso
     for line in dispatch_tables.remarks(chosen):
         messages().print(line)
     writer = begun(request, provenance, out)
-    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal))
-    return conclude(request, writer, out, complete=complete, as_json=as_json)
+    complete = measure(request, chosen, built, writer, GpuSite(device.ordinal), budget)
+    failed = conclude(request, writer, out, complete=complete, as_json=as_json, stopped=budget.interrupted)
+    if budget.left_out:
+        messages().print(f"--seconds ended it with {budget.left_out} groups left; the same command goes on from there")
+    return failed
 
 
 def begun(request: Request, provenance: Mapping[str, Any], out: Path | None) -> runs.RunWriter:
@@ -291,6 +339,9 @@ def conclude(
     rows = without_impossible(with_sgemm_ratio(writer.rows if rows is None else rows))
     kept = writer.samples_of(CEILINGS) if ceilings is None else ceilings
     writer.provenance |= {CEILINGS: list(kept), "cublas_kernels": cublas_kernels(rows)}
+    tested = [one for name in sorted(writer.finished) if name.startswith(SELF_TEST) for one in writer.samples_of(name)]
+    if tested:
+        writer.provenance[SELF_TESTS] = tested
     writer.finish(complete=complete, rows=rows)
     if as_json:
         print_json(
@@ -298,7 +349,7 @@ def conclude(
         )
     else:
         print_rows(rows, report.origin(writer.provenance, recorded=False))
-        for line in ceiling_lines(writer.provenance):
+        for line in (*ceiling_lines(writer.provenance), *self_test_lines(writer.provenance)):
             answers().print(line, soft_wrap=True)
     if not complete and stopped:
         kept_there = f"what was finished is kept in {writer.folder}"
@@ -363,50 +414,124 @@ def parts(request: Request, chosen: Sequence[Contender]) -> list[Part]:
     from compare.measure import quick
     from compare.shapes import parse
 
-    if not request.record:
-        settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
+    if request.record:
+        return recorded_parts(chosen)
+    settings = dataclasses.replace(quick(), leave_out_slow=not request.patterns)
+    if request.patterns or request.shapes:
         return [
             Part(group, settings if request.patterns else _shortened(settings, group))
             for shape in parse(request.shapes or DEFAULT_SHAPES)
             for group in groups(chosen, shape)
-            if request.shapes or group.track == "fp32_simt" or shape.m != RECORD_TAIL
         ]
-    return recorded_parts(chosen)
+    return [
+        Part(group, _shortened(settings, group))
+        for shape in parse(DEFAULT_SHAPES)
+        for group in groups(_in_default_run(chosen, shape), shape)
+    ]
+
+
+def _in_default_run(chosen: Sequence[Contender], shape: Shape) -> list[Contender]:
+    """Of the default set, what four minutes leave room for at a cube."""
+    if shape.m == RECORD_TAIL:
+        # Whoever is timed at every size, and CUTLASS's own choice: what a tail costs the others, --shapes 4092 says.
+        return [
+            c for c in chosen
+            if c.track == "fp32_simt" and not c.largest_timed and (c.family != "cutlass" or c.is_default)
+        ]  # fmt: skip
+    if shape.m >= WHOLE_SET_FROM:
+        return list(chosen)
+    return [c for c in chosen if c.track != "tf32_tensor" and c.family != "torch"]
 
 
 def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
-    """What ``--record`` measures: the two headline cubes first, what the dispatchers are judged by last."""
+    """What ``--record`` measures, the most wanted first, so that a run that is cut short has the headline."""
     from compare.measure import record
     from compare.shapes import parse
-    from compare.windows import BurstSettings
+    from compare.statistics import StoppingRule
+    from compare.windows import BurstSettings, SustainedSettings
 
     both = record()
     # On their own, cuBLAS and a dispatcher keep the GPU so little busy that 10 ms of idling rest it.
-    brisk = dataclasses.replace(both, burst=dataclasses.replace(both.burst or BurstSettings(), idle_s=0.01))
-    simt = [c for c in chosen if c.track == "fp32_simt"]
-    dispatched = [c for c in chosen if c.family == "cublas" or c.is_dispatcher]
-    in_simt = [c for c in dispatched if c.track == "fp32_simt"]
-    found = [Part(group, _shortened(both, group)) for size in RECORD_HEADLINES for group in groups(chosen, cube(size))]
+    brisk = dataclasses.replace(
+        both,
+        burst=dataclasses.replace(both.burst or BurstSettings(), idle_s=0.01),
+        sustained=dataclasses.replace(
+            both.sustained or SustainedSettings(), stop=StoppingRule(min_rounds=3, max_rounds=3, hard_cap_s=60.0)
+        ),
+    )
+    in_bursts = dataclasses.replace(brisk, sustained=None)
+    repeats = StoppingRule(min_rounds=SELF_TEST_REPEATS, max_rounds=SELF_TEST_REPEATS, hard_cap_s=60.0)
+    against_itself = dataclasses.replace(
+        both, sustained=dataclasses.replace(both.sustained or SustainedSettings(), stop=repeats)
+    )
+    whole = [c for c in chosen if c.dtype_out == c.dtype_in]
+    default = [c for c in whole if c.in_default_set or c.family == "cublas"]
+    dispatched = [c for c in whole if c.family == "cublas" or c.is_dispatcher]
+    simt, fp16 = ([c for c in dispatched if c.track == track] for track in ("fp32_simt", "fp16_tensor"))
+    first, largest = RECORD_HEADLINES[0], cube(RECORD_LARGEST)
+
+    def in_layouts(
+        size: int, layouts: Sequence[str], settings: Settings, members: Sequence[Contender] = fp16
+    ) -> list[Part]:
+        shapes = [cube(size).replace(layout="" if layout == "rr" else layout) for layout in layouts]
+        return [Part(group, settings) for shape in shapes for group in groups(members, shape)]
+
+    found = []
+    for size in RECORD_HEADLINES:
+        members = whole if size == first else default
+        found += [Part(group, _shortened(both, group)) for group in groups(members, cube(size))]
+    found += [Part(group, against_itself, self_test=True) for group in _alone(dispatched, cube(first))]
+    for size in RECORD_HEADLINES:
+        found += in_layouts(size, RECORD_LAYOUTS[1:], brisk)
+    found += [Part(group, brisk) for group in groups(dispatched, largest)]
     for size in RECORD_SQUARES:
-        found += [Part(group, both) for group in groups(simt, cube(size))]
-    by_hand = [c for c in chosen if c.family in ("cublas", "handwritten")]
-    found += [Part(group, both) for group in groups([c for c in by_hand if c in simt], cube(RECORD_TAIL))]
+        found += in_layouts(size, RECORD_LAYOUTS, dataclasses.replace(brisk, cold=True))
+    found += in_layouts(RECORD_LARGEST, RECORD_LAYOUTS[1:], brisk)
+    for size in RECORD_HEADLINES:
+        found += [Part(group, brisk) for group in _in_other_outputs(chosen, cube(size))]
     for size in RECORD_DISPATCHED:
-        found += [Part(group, brisk) for group in groups(in_simt, cube(size))]
-    found += [Part(group, brisk) for group in groups(dispatched, cube(RECORD_LARGEST))]
-    tracks = {c.track for c in chosen if c.is_dispatcher}
+        settings = dataclasses.replace(brisk, cold=size in RECORD_COLD)
+        found += [Part(group, settings) for group in groups(simt, cube(size))]
+    by_hand = [c for c in default if c.family in ("cublas", "handwritten") and c.track == "fp32_simt"]
+    found += [Part(group, both) for group in groups(by_hand, cube(RECORD_TAIL))]
+    for size in RECORD_SQUARES:
+        found += [Part(group, both) for group in groups([c for c in default if c.track == "fp32_simt"], cube(size))]
     for shape in (shape for name in RECORD_SETS for shape in parse(name)):
         with_fp16 = shape.shape_set == "transformer" and shape.m >= FEWEST_FP16_ROWS
-        members = [c for c in dispatched if c.track in tracks] if with_fp16 else in_simt
-        found += [Part(group, dataclasses.replace(brisk, sustained=None)) for group in groups(members, shape)]
-    for size in RECORD_SQUARES:
-        found += [Part(group, both) for group in groups([c for c in by_hand if c.track == "fp16_tensor"], cube(size))]
-    among_libraries = [c for c in simt if is_reference(c) or c.family == "cutlass"]
+        found += [Part(group, in_bursts) for group in groups([*simt, *(fp16 if with_fp16 else ())], shape)]
+    for size in RECORD_DISPATCHED:
+        if size >= RECORD_FP16_FROM:
+            found += in_layouts(size, RECORD_LAYOUTS[:1], brisk, only_first_of_cublas(fp16))
+    among_libraries = [c for c in default if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
     found += [Part(group, dataclasses.replace(both, sustained=None)) for group in groups(among_libraries, rectangle())]
     unique: dict[str, Part] = {}
     for part in found:  # a shape that two sets share is measured once
-        unique.setdefault(part.group.name, part)
+        unique.setdefault(part.name, part)
     return list(unique.values())
+
+
+def only_first_of_cublas(members: Sequence[Contender]) -> list[Contender]:
+    """Members of one track, and of cuBLAS's ways only the one that ratios refer to."""
+    first = next((c for c in members if c.family == "cublas"), None)
+    return [c for c in members if c.family != "cublas" or c is first]
+
+
+def _alone(members: Sequence[Contender], shape: Shape) -> list[Group]:
+    """cuBLAS of FP32 SIMT and of FP16, each in a group of its own: what is timed against itself."""
+    found = groups([c for c in members if c.family == "cublas" and c.track != "tf32_tensor"], shape)
+    return [dataclasses.replace(group, contenders=group.contenders[:1]) for group in found]
+
+
+def _in_other_outputs(members: Sequence[Contender], shape: Shape) -> list[Group]:
+    """Groups of the libraries that write another type than they read, joined by the dispatchers that can, too."""
+    found = []
+    for library in members:
+        if library.dtype_out != library.dtype_in:
+            problem = shape.problem(library)
+            joined = [c for c in members if c.is_dispatcher and c.track == library.track and c.rejects(problem) is None]
+            contenders = (library, *joined)
+            found.append(Group(shape=shape, track=library.track, problem=problem, contenders=contenders))
+    return found
 
 
 def _shortened(settings: Settings, group: Group) -> Settings:
@@ -436,28 +561,35 @@ def is_reference(contender: Contender) -> bool:
     return contender.is_default or contender.family in ("cublas", "torch") or contender.is_dispatcher
 
 
-def measure(request: Request, chosen: Sequence[Contender], built: Built, writer: runs.RunWriter, site: Site) -> bool:
-    """Check and time every part that is not done yet; false where the user stopped it.
+def measure(
+    request: Request,
+    chosen: Sequence[Contender],
+    built: Built,
+    writer: runs.RunWriter,
+    site: Site,
+    budget: Budget | None = None,
+) -> bool:
+    """Check and time every part that is not done yet; false where the user or the budget stopped it.
 
     Raises:
         CheckError: a baseline is wrong, or a GPU fault has ended this process' use of the device.
     """
     from compare.check import check_baseline
     from compare.console import progress
-    from compare.measure import estimate_s
 
-    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
-    ceilings = ceilings_of(writer, site)
+    budget = budget or Budget()
     planned = parts(request, chosen)
-    todo = [part for part in planned if part.group.name not in writer.finished]
-    costs = {part.group.name: estimate_s(part.group.contenders, part.group.problem, part.settings) for part in todo}
-    say_how_long(len(todo), sum(costs.values()))
+    todo = [part for part in planned if part.name not in writer.finished]
+    costs = {part.name: cost_of(part) for part in todo}
+    say_how_long(len(todo), expected_s(costs.values(), writer, site.bench.facts.arch))
+    check_baseline(site.executor, [contender for contender in chosen if not contender.needs()])
+    ceilings = ceilings_of(writer, site, {"start": round(budget.spent_s, 3)})
     try:
         with progress("comparing", sum(costs.values())) as advance:
             done = 0.0
             for part in planned:
-                name = part.group.name
-                if name in writer.finished:
+                name = part.name
+                if name in writer.finished or not budget.allows(costs[name]):
                     continue
 
                 def tell(fraction: float, text: str, base: float = done, name: str = name) -> None:
@@ -465,16 +597,60 @@ def measure(request: Request, chosen: Sequence[Contender], built: Built, writer:
 
                 faults = faults_in(writer, part.group)
                 try:
-                    rows, samples = run_part(part, built, site, faults, ceilings, tell)
+                    rows, samples, seconds = run_part(part, built, site, faults, ceilings, tell)
                 except FaultError as fault:
                     card = site.bench.facts.card_columns()
                     writer.add(shard_of_fault(name, fault.contender), [{**fault.row, **card}])
                     raise CheckError(f"{fault}. {kept_in(writer)} without this kernel") from None
-                writer.add(name, [{**row, **site.bench.facts.card_columns()} for row in rows], samples)
+                seconds["estimate"] = round(costs[name], 3)
+                writer.add(name, [{**row, **site.bench.facts.card_columns()} for row in rows], samples, seconds)
                 done += costs[name]
     except KeyboardInterrupt:
+        budget.interrupted = True
         return False
-    return True
+    return not budget.left_out
+
+
+class Budget:
+    """Seconds that a command may take, from now; 0 for no limit. What is too long for the rest is left for later."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._began, self._seconds = time.perf_counter(), seconds
+        self.left_out = 0
+        """Groups that were not begun."""
+        self.interrupted = False
+        """Whether the user stopped the command."""
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since it was made."""
+        return time.perf_counter() - self._began
+
+    def allows(self, cost_s: float) -> bool:
+        """Whether a group of such length would end in time; counts it as left out where not."""
+        fits = not self._seconds or self.spent_s + cost_s <= self._seconds
+        self.left_out += not fits
+        return fits
+
+
+def cost_of(part: Part) -> float:
+    """Seconds that a part may take."""
+    from compare.measure import estimate_s
+
+    members = part.group.contenders * (2 if part.self_test else 1)
+    return estimate_s(members, part.group.problem, part.settings)
+
+
+START_S = 10.0
+"""Importing CuPy and torch, and the first use of each of CuPy's own kernels from its cache."""
+
+
+def expected_s(costs: Iterable[float], writer: runs.RunWriter | None, arch: str) -> float:
+    """Seconds that a command takes in all: starting, the ceilings where they are not known yet, its groups."""
+    from compare import ceilings
+
+    known = writer is not None and CEILINGS in writer.finished
+    return START_S + (0.0 if known else ceilings.estimate_s(arch)) + sum(costs)
 
 
 def say_how_long(groups: int, seconds: float, places: int = 1) -> None:
@@ -486,15 +662,16 @@ def say_how_long(groups: int, seconds: float, places: int = 1) -> None:
         messages().print(f"{groups} groups to measure{spread}, about {max(1, round(seconds / places / 60))} min")
 
 
-def ceilings_of(writer: runs.RunWriter, site: Site) -> list[Ceiling]:
-    """The run's ceilings: those it has, else measured now and kept in its provenance."""
+def ceilings_of(writer: runs.RunWriter, site: Site, before: Mapping[str, float]) -> list[Ceiling]:
+    """The run's ceilings: those it has, else measured now and kept; ``before`` is what was spent until here."""
     from compare.ceilings import Ceiling
 
     kept = writer.samples_of(CEILINGS)
     if CEILINGS not in writer.finished:
+        began = site.bench.now()
         found = site.ceilings()
         kept = [dataclasses.asdict(one) for one in found]
-        writer.add(CEILINGS, (), kept)
+        writer.add(CEILINGS, (), kept, {**before, CEILINGS: round(site.bench.now() - began, 3)})
     return [Ceiling(**{**one, "throttle": None if one["throttle"] is None else tuple(one["throttle"])}) for one in kept]
 
 
@@ -524,19 +701,27 @@ def run_part(
     faults: Collection[str],
     ceilings: Sequence[Ceiling],
     tell: Callable[[float, str], None],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Check every contender of a group but those in ``faults``, time those that passed; (rows, samples).
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, float]]:
+    """Check every contender of a group but those in ``faults``, time those that passed.
+
+    Answers rows, samples, and seconds by phase.
 
     Raises:
         FaultError: a GPU fault; the contender at fault is to be written down, so that resuming leaves it out.
     """
     from compare.ceilings import ceiling_of
-    from compare.check import check_contender
+    from compare.check import check_contender, shared_trials
     from compare.measure import Progress, measure_group
     from compare.operand_sets import OperandSets
+    from compare.stopwatch import Stopwatch
 
     group, shape = part.group, part.group.shape
     verdicts, rows = {}, []
+    watch = Stopwatch(site.bench.now)
+    if part.self_test:
+        return [], self_tests(part, site, watch), watch.seconds()
+    watch.enter("check")
+    trials: Trials | None = None
     for number, contender in enumerate(group.contenders):
         tell(0.3 * number / len(group.contenders), f"checking {contender.name}")
         if contender.name in faults:
@@ -548,8 +733,10 @@ def run_part(
             rows.append(unmeasured_row(contender, group, built, reason))
             continue
         try:
+            with contextlib.suppress(MemoryError):  # the check itself then says what there is no room for
+                trials = trials or shared_trials(site.executor, group.problem, shape.input, shape.seed)
             verdict = check_contender(
-                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed
+                contender, group.problem, site.executor, distribution=shape.input, seed=shape.seed, trials=trials
             )
         except GemmTracksError as error:
             # One contender that this machine cannot run must not cost the others their rows.
@@ -563,9 +750,11 @@ def run_part(
             verdicts[contender.name] = verdict
         if verdict.fatal:
             raise FaultError(f"{contender.name} on {group.problem}: {verdict.reason}", contender.name, rows[-1])
+    del trials  # its memory is wanted for what follows
     passed = [contender for contender in group.contenders if contender.name in verdicts]
     if not passed:
-        return rows, []
+        return rows, [], watch.seconds()
+    watch.enter("prepare")
     operands = OperandSets(site.executor.xp, group.problem, shape.input, shape.seed, site.bench.stream)
 
     def show(progress: Progress) -> None:
@@ -573,7 +762,7 @@ def run_part(
 
     found: list[Measurement] = measure_group(
         passed, group.problem, operands, part.settings, show,
-        bench=site.bench, reverify=operands.reverify,
+        bench=site.bench, reverify=operands.reverify, watch=watch,
     )  # fmt: skip
     facts = site.bench.facts
     by_name = {contender.name: contender for contender in passed}
@@ -585,7 +774,47 @@ def run_part(
         rows.append(measured_row(contender, group, built, verdicts[one.name], one, facts, rate))
     order = {contender.name: number for number, contender in enumerate(group.contenders)}
     rows.sort(key=lambda row: order[row["name"]])
-    return rows, [{**one.samples(), "input": shape.input} for one in found if one.seconds]
+    samples = [{**one.samples(), "input": shape.input} for one in found if one.seconds]
+    return rows, samples, watch.seconds()
+
+
+def self_tests(part: Part, site: Site, watch: Stopwatch) -> list[dict[str, Any]]:
+    """What a contender's ratio to itself came out as, one entry a window; why there is none where it could not run."""
+    from compare.measure import self_test
+    from compare.operand_sets import OperandSets
+
+    (contender,), problem, shape = part.group.contenders, part.group.problem, part.group.shape
+    watch.enter("prepare")
+    operands = OperandSets(site.executor.xp, problem, shape.input, shape.seed, site.bench.stream)
+    base = {"name": contender.name, "m": problem.m, "n": problem.n, "k": problem.k, "layout": problem.layout}
+    try:
+        found = self_test(contender, problem, operands, part.settings, bench=site.bench, watch=watch)
+    except GemmTracksError as error:
+        return [{**base, "why_not": str(error)}]
+    return [
+        {
+            **base,
+            "window": one.window,
+            "ratio": one.interval.value,
+            "lo": one.interval.lo,
+            "hi": one.interval.hi,
+            "ok": one.ok,
+        }
+        for one in found
+    ]
+
+
+def self_test_lines(run: Mapping[str, Any]) -> list[str]:
+    """A run's A/A self-tests in words."""
+    lines = []
+    for one in run.get(SELF_TESTS, ()):
+        what = f"A/A {one['name']} at {one['m']}x{one['n']}x{one['k']}"
+        if "ratio" in one:
+            verdict = "holds 1.00" if one["ok"] else "does NOT hold 1.00"
+            lines.append(f"{what}, {one['window']}: {one['ratio']:.4f} [{one['lo']:.4f}, {one['hi']:.4f}] {verdict}")
+        else:
+            lines.append(f"{what}: not measured, {one['why_not']}")
+    return lines
 
 
 def shard_of_fault(group: str, contender: str) -> str:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from compare import credibility, peaks
 from compare.statistics import Interval, StoppingRule, disagreement, interval, median, paired_ratios, spread
+from compare.stopwatch import Stopwatch
 from compare.timing import Bench, WindowReading, Work
 from compare.windows import (
     GRAPH_BELOW_S,
     GRAPH_LAUNCHES,
+    LEAD_IN_BELOW_S,
     BurstResult,
     BurstSettings,
     Series,
@@ -27,6 +29,7 @@ from compare.windows import (
     SustainedResult,
     SustainedSettings,
     burst,
+    pack,
     plan_sample,
     sustained,
 )
@@ -112,13 +115,16 @@ def quick() -> Settings:
     """What ``compare`` does by default: five squares in under four minutes on an H200."""
     return Settings(
         burst=BurstSettings(
-            long_slice_s=0.8,
-            sample_s=0.0008,
+            long_slice_s=0.4,
+            # Two launches of FP16 at 4096: sixteen contenders then share one slice.
+            sample_s=0.0005,
             stop=StoppingRule(min_rounds=20, max_rounds=40, half_width=0.005, cap_s=7.0, hard_cap_s=60.0),
         ),
         # Four minutes leave no room for longer windows under a power cap; the intervals are wider there.
         sustained=SustainedSettings(
-            capped_s=0.6, stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0)
+            capped_s=0.6,
+            baseline_every=5,
+            stop=StoppingRule(min_rounds=3, max_rounds=3, half_width=0.01, cap_s=15.0, hard_cap_s=40.0),
         ),
         sustained_sizes=(4096, 8192),
         sustained_all=False,
@@ -278,6 +284,7 @@ def measure_group(
     bench: Bench,
     reverify: Reverify | None = None,
     baseline: str | None = None,
+    watch: Stopwatch | None = None,
 ) -> list[Measurement]:
     """Measure contenders of one track on one problem.
 
@@ -290,12 +297,15 @@ def measure_group(
         bench: the device.
         reverify: the check after timing; without it nothing is verified, so only tests leave it out.
         baseline: name of the contender that ratios refer to, if not cuBLAS.
+        watch: told which phase begins.
 
     Returns:
         One measurement per contender, window and L2 state that was asked of it, in the contenders' order;
         contenders that cannot run the problem are among them.
     """
     tell = _Teller(progress, settings, problem)
+    watch = watch or Stopwatch(bench.now)
+    watch.enter("prepare")
     reference = baseline_of(contenders) if baseline is None else baseline
     entries = [_Entry(contender) for contender in contenders]
     for entry in entries:
@@ -303,15 +313,18 @@ def measure_group(
         tell.at(f"prepared {entry.contender.name}", "prepare", 1.0)
     found: list[Measurement] = []
     if settings.burst is not None:
-        warm = _measure_burst(entries, reference, problem, settings, bench, "warm", tell)
-        found += warm
+        watch.enter("burst")
+        found += _measure_burst(entries, reference, problem, settings, bench, "warm", tell, watch)
         if settings.cold:
-            found += _measure_cold(entries, reference, problem, operands, settings, bench, tell)
+            watch.enter("cold")
+            found += _measure_cold(entries, reference, problem, operands, settings, bench, tell, watch)
     if settings.wants_sustained(problem):
+        watch.enter("sustained")
         without = settings.sustained_without
         chosen = entries if settings.sustained_all else _best_and_default(entries, found, without)
         found += _measure_sustained(chosen, reference, problem, settings, bench, tell)
     bench.forget()
+    watch.enter("verify")
     if reverify is not None:
         found = _reverified(entries, found, reverify, tell)
     order = {contender.name: number for number, contender in enumerate(contenders)}
@@ -379,6 +392,7 @@ def _measure_burst(
     bench: Bench,
     l2: str,
     tell: _Teller,
+    watch: Stopwatch,
 ) -> list[Measurement]:
     burst_settings = settings.burst
     assert burst_settings is not None
@@ -393,6 +407,7 @@ def _measure_burst(
         may_use_long_slices=bool(running) and running[0].contender.track == "fp32_simt",
         report=lambda text, share: tell.at(f"{text} ({l2})", f"burst {l2}", share),
     )
+    watch.idled(result.idle_s)
     found = []
     for entry, series in zip(running, result.series, strict=True):
         if series.failed:
@@ -447,6 +462,7 @@ def _measure_cold(
     settings: Settings,
     bench: Bench,
     tell: _Teller,
+    watch: Stopwatch,
 ) -> list[Measurement]:
     """Bursts over operand sets that are used in turn. Contenders keep their warm work for what follows."""
     sets = cold_sets(problem, bench.facts.l2_bytes)
@@ -472,7 +488,7 @@ def _measure_cold(
                 entry.work = Work(entry.contender.name, (first, *more))
             except (RejectedError, LaunchError, MissingToolError, BuildError) as error:
                 entry.drop(error)
-    return _measure_burst(cold, baseline_name, problem, settings, bench, "cold", tell)
+    return _measure_burst(cold, baseline_name, problem, settings, bench, "cold", tell, watch)
 
 
 def self_test(
@@ -482,6 +498,7 @@ def self_test(
     settings: Settings,
     *,
     bench: Bench,
+    watch: Stopwatch | None = None,
 ) -> list[credibility.SelfTest]:
     """A/A: the contender against itself, prepared twice, in every window of ``settings``.
 
@@ -490,7 +507,9 @@ def self_test(
     """
     again = dataclasses.replace(contender, name=f"{contender.name} again")
     settings = dataclasses.replace(settings, sustained_all=True, leave_out_slow=False)
-    found = measure_group((contender, again), problem, operands, settings, bench=bench, baseline=contender.name)
+    found = measure_group(
+        (contender, again), problem, operands, settings, bench=bench, baseline=contender.name, watch=watch
+    )
     results = []
     for one in found:
         if one.name == again.name:
@@ -629,41 +648,85 @@ def _believable(one: Measurement, contender: Contender, bench: Bench) -> Measure
     return one
 
 
-TYPICAL_TFLOPS = {"fp32_simt": 35.0, "tf32_tensor": 250.0, "fp16_tensor": 500.0}
+TYPICAL_TFLOPS = {"fp32_simt": 48.0, "tf32_tensor": 380.0, "fp16_tensor": 720.0}
 """Rates of a middling contender on an H200, for estimates of duration only."""
+SLOW_SHARE = 0.4
+"""Part of it that rungs reach which are timed at small sizes only."""
+LAUNCH_S = 3e-6
+"""What a launch takes with hardly any work."""
+FLOAT64_TFLOPS = 40.0
+"""Rate of the float64 products there; likewise the next four."""
+COMPARED_BYTES = 45 * 8
+"""What comparing one element of C with its reference moves, each step of it an array of float64."""
+COMPARED_BYTES_PER_S = 2.5e12
+CONTENDER_S = 0.1
+"""What is the same for every contender at every size: loading its cubin, queueing, graphs, waiting for results."""
+SLICE_HOST_S = 0.005
+"""What a slice costs beside resting and work: queueing it, NVML's readings."""
+OPERAND_BYTES_PER_S = 1e11
+"""Hashing values into fresh memory."""
 
 
 def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Settings) -> float:
-    """Seconds that a group will take, roughly: idling, a middling rate for everybody, and the windows.
+    """Seconds that a group will take: checks before and after, a middling rate for everybody, idling, windows.
 
-    For the estimate that a long command shows before it starts; the progress then corrects it.
+    For the estimate that a long command shows before it starts; the progress then corrects it, and a run keeps
+    both (``seconds`` in run.json). On another device than an H200 the rates are wrong and the idling is right.
     """
     running = [one for one in contenders if _refusal(one, problem, settings) is None]
     if not running:
         return 0.0
     track = running[0].track
-    launch = problem.flop / (TYPICAL_TFLOPS[track] * 1e12)
-    total = 0.05 * len(running)
+    launches = [_launch_s(one, problem) for one in running]
+    total = sum(CONTENDER_S + 8 * launch for launch in launches) + _checks_s(len(running), problem)
     if settings.burst is not None:
-        least = GRAPH_LAUNCHES if launch < GRAPH_BELOW_S else 1
-        sample = launch * max(least, int(settings.burst.sample_s / max(launch, 1e-9)))
-        limit = settings.burst.slice_s
-        if track == "fp32_simt":
-            limit = max(limit, settings.burst.long_slice_s)
-        slices = math.ceil(len(running) / max(1, int(limit / sample)))
-        rounds = settings.burst.stop.min_rounds
-        bursts = 2 if settings.cold else 1
-        total += bursts * rounds * (slices * settings.burst.idle_s + len(running) * sample)
+        total += (2 if settings.cold else 1) * _bursts_s(launches, track, settings.burst)
     if settings.sustained is not None and settings.wants_sustained(problem):
-        count = len(running)
-        if not settings.sustained_all:
-            kinds = {(one.family, one.is_default) for one in running if one.family not in settings.sustained_without}
-            count = min(count, len(kinds) + sum(one.is_dispatcher for one in running))
-        others = count - 1
-        windows = max(1, others + math.ceil(others / settings.sustained.baseline_every))
+        windows = max(1, _windows_a_repeat(running, settings, settings.sustained))
+        repeats = (settings.sustained.stop.min_rounds + settings.sustained.stop.max_rounds) / 2
         window_s = settings.sustained.window_s if track == "fp32_simt" else settings.sustained.capped_s
-        total += (settings.sustained.stop.min_rounds * windows + 1) * (1.05 * window_s + launch)
+        total += (repeats * windows + 1) * (1.06 * window_s + 2 * min(launches) + 0.03)
     return total
+
+
+def _launch_s(contender: Contender, problem: Problem) -> float:
+    """What a launch may take."""
+    share = SLOW_SHARE if contender.largest_timed else 1.0
+    return LAUNCH_S + problem.flop / (1e12 * share * TYPICAL_TFLOPS[contender.track])
+
+
+def _checks_s(count: int, problem: Problem) -> float:
+    """Two turns and one more after timing: operands, float64 products of values and of magnitudes, comparisons."""
+    turns = 3
+    products = 2 * problem.flop / (FLOAT64_TFLOPS * 1e12)
+    compared = COMPARED_BYTES * problem.m * problem.n / COMPARED_BYTES_PER_S
+    return turns * (products + problem.bytes_min / OPERAND_BYTES_PER_S + count * compared)
+
+
+def _bursts_s(launches: Sequence[float], track: str, settings: BurstSettings) -> float:
+    """The fewest rounds. Where launches take milliseconds, the clock is taken to sag once, which halves slices."""
+    samples = []
+    for launch in launches:
+        least = GRAPH_LAUNCHES if launch < GRAPH_BELOW_S else 1
+        samples.append(launch * (max(least, int(settings.sample_s / launch)) + (launch < LEAD_IN_BELOW_S)))
+    limit, rounds = settings.slice_s, settings.stop.min_rounds
+    if track == "fp32_simt" and settings.long_slice_s:
+        limit = settings.long_slice_s
+        if min(launches) > LEAD_IN_BELOW_S:
+            limit, rounds = limit / 2, rounds + 1
+    slices = len(pack(range(len(samples)), samples, limit))
+    return rounds * (slices * (settings.idle_s + SLICE_HOST_S) + sum(samples))
+
+
+def _windows_a_repeat(running: Sequence[Contender], settings: Settings, sustained: SustainedSettings) -> int:
+    """Sustained windows of a repeat, those of cuBLAS between the others included."""
+    count = len(running)
+    if not settings.sustained_all:
+        always = [one for one in running if one.family == "cublas" or one.is_dispatcher]
+        rest = [one for one in running if one not in always and one.family not in settings.sustained_without]
+        count = len(always) + len({(one.family, one.is_default) for one in rest})
+    others = count - 1
+    return others + math.ceil(others / sustained.baseline_every)
 
 
 @dataclass

@@ -27,6 +27,7 @@ TRACK_TITLES = {
 TRACK_ORDER = tuple(TRACK_TITLES)
 CUBLAS_TITLES = {"fp32_simt": "cuBLAS SGEMM", "tf32_tensor": "cuBLAS TF32", "fp16_tensor": "cuBLAS FP16"}
 FAMILY_ORDER = ("cublas", "torch", "handwritten", "cutlass", "cute_dsl")
+OUTPUT_TITLES = {"float32": "FP32", "float16": "FP16"}
 IDENTITY = ("name", "variant", "m", "n", "k", "layout", "dtype_in", "dtype_acc", "dtype_out", "input")
 """Columns that say what was run; window and L2 state only say how it was timed."""
 
@@ -93,6 +94,18 @@ def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
+def form_of(row: Row) -> str:
+    """Layout and, where it is not the type that was read, the type that is written: ``rc``, ``rr, FP32 out``."""
+    written = row["dtype_out"]
+    other = written not in (None, row["dtype_in"])
+    return f"{row['layout']}, {OUTPUT_TITLES.get(written, written)} out" if other else str(row["layout"])
+
+
+def plain(rows: Sequence[Row]) -> list[Row]:
+    """Rows of layout rr that write the type they read, where there are any, else all: a kernel is shown once."""
+    return [row for row in rows if form_of(row) == "rr"] or list(rows)
+
+
 def _count(value: int | None) -> str:
     return "" if value is None else str(value)
 
@@ -154,7 +167,7 @@ def fields(track: str) -> tuple[Field, ...]:
         same, sgemm = Field(same.head, lambda row: _ratio(row) or _sgemm_ratio(row)), ()
     return (
         Field(Head("kernel", folds=True), _name),
-        Field(Head("layout", goes=4), lambda row: "" if row["layout"] in (None, "rr") else str(row["layout"])),
+        Field(Head("layout", goes=4), lambda row: "" if form_of(row) in ("None", "rr") else form_of(row)),
         Field(Head("tile", goes=5), _tile),
         Field(Head("regs", right=True, goes=2), lambda row: _count(row["registers"])),
         Field(Head("error\n/ bound", goes=6), _error),
@@ -265,7 +278,7 @@ def hindsight_table(rows: Iterable[Row], width: int | None = None) -> Table | No
         names = (
             str(row["name"]),
             str(shape_of(row)),
-            str(row["layout"]),
+            form_of(row),
             str(row["window"]),
             str(row["variant"] or ""),
         )
@@ -369,7 +382,7 @@ def means_tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
         lines = []
         for one in found:
             track = TRACK_TITLES[one.row["track"]].partition(" (")[0]
-            cells = (track, str(one.row["name"]), str(one.row["layout"]), *(_mean(one.of.get(w)) for w in WINDOWS))
+            cells = (track, str(one.row["name"]), form_of(one.row), *(_mean(one.of.get(w)) for w in WINDOWS))
             lines.append((cells, ""))
         title = f"Geometric means of x cuBLAS, same track, over the shapes of {name}"
         result.append(table_of(title, heads, lines, width, (remark,)))
@@ -394,9 +407,8 @@ class Scene(NamedTuple):
     rows: list[Row]
 
     def pick(self, family: str, track: str) -> list[Row]:
-        """Timed rows of a family on a track, layout rr where there is one."""
-        found = [row for row in self.rows if row["family"] == family and row["track"] == track]
-        return [row for row in found if row["layout"] == "rr"] or found
+        """Timed rows of a family on a track, the plain ones where there are any."""
+        return plain([row for row in self.rows if row["family"] == family and row["track"] == track])
 
 
 def scene(rows: Iterable[Row]) -> Scene | None:
@@ -627,7 +639,7 @@ def _dispatch_table(rows: Sequence[Row], source: str) -> ResultTable | None:
         row, best = one.picked, one.best
         if row["m"] == row["n"] == row["k"]:
             theirs = ("", "") if best is None else (str(best["name"]), _number(against_cublas(best), 3))
-            how = f"{row['layout']}, {row['window']}"
+            how = f"{form_of(row)}, {row['window']}"
             ours = (str(row["name"]), str(row["m"]), how, str(row["variant"] or ""), _number(against_cublas(row), 3))
             lines.append((*ours, *theirs, _number(one.share, 3)))
     if not lines:
@@ -652,7 +664,7 @@ def _means_table(rows: Sequence[Row], source: str) -> ResultTable | None:
             continue
         if not row["is_default"]:
             shown.add(family)
-        mark = " ".join(part for part in (_mark(row), "" if row["layout"] == "rr" else str(row["layout"])) if part)
+        mark = " ".join(part for part in (_mark(row), "" if form_of(row) == "rr" else form_of(row)) if part)
         means = [_mean(one.of.get(window)) for window in WINDOWS]
         if all(not text or text.endswith("timed") for text in means):
             continue

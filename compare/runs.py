@@ -328,13 +328,27 @@ class RunWriter:
         """What a finished shard holds beside rows; empty where it is not finished."""
         return list(self._shards.get(shard, {"samples": ()})["samples"])
 
-    def add(self, shard: str, rows: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]] = ()) -> None:
+    def add(
+        self,
+        shard: str,
+        rows: Sequence[Mapping[str, Any]],
+        samples: Sequence[Mapping[str, Any]] = (),
+        seconds: Mapping[str, float] | None = None,
+    ) -> None:
         """Record a finished shard: its rows, and for each set of samples a mapping that names its row.
+
+        ``seconds`` says what it took, by phase (:mod:`compare.stopwatch`), and under ``estimate`` what was expected.
 
         Raises:
             RunFileError: it cannot be written; what was added before is safe.
         """
-        entry = {"shard": shard, "rows": [dict(row) for row in rows], "samples": [dict(s) for s in samples]}
+        entry: dict[str, Any] = {
+            "shard": shard,
+            "rows": [dict(row) for row in rows],
+            "samples": [dict(s) for s in samples],
+        }
+        if seconds:
+            entry["seconds"] = dict(seconds)
         self._append(entry)
         self._shards[shard] = entry
 
@@ -348,7 +362,10 @@ class RunWriter:
         """
         table = self.rows if rows is None else rows
         samples = [entry for shard in self._shards.values() if shard["rows"] for entry in shard["samples"]]
+        spent = {name: shard["seconds"] for name, shard in self._shards.items() if shard.get("seconds")}
         run = {"format": FORMAT, "complete": complete, **self.provenance, "rows": len(table)}
+        if spent:
+            run["seconds"] = spent
         try:
             _replace(self.folder / ROWS_FILE, format_rows(table).encode())
             # A fixed time stamp keeps the archive the same for the same samples.

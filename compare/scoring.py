@@ -32,6 +32,8 @@ def base_columns(contender: Contender, group: Group, built: Built) -> dict[str, 
         "n": problem.n,
         "k": problem.k,
         "layout": problem.layout,
+        # A contender may write another type than it is listed with.
+        "dtype_out": problem.dtype_out,
         "input": group.shape.input,
         "shape_set": group.shape.shape_set or None,
         **static,

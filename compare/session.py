@@ -4,15 +4,16 @@
     python -m compare.session run --seconds 560         # there: GPU tests, sanitizer, quick run, recorded run
     python -m compare.session adopt FOLDER              # here: take the recorded run into results/
 
-``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/; of three more
-steps, evidence and experiments measure what ``claims`` and the page on method rest on, and tune writes the dispatch
-tables into tables/, with its journal in cache/. A run that hits the limit is interrupted, keeps what it
-finished, and goes on from ``--resume FOLDER`` next time.
+``run`` writes under OUT (the variable, else build/session): session.log and <gpu>/<date>-<revision>/. Of more
+steps, slow runs the GPU tests that take long, evidence and experiments measure what ``claims`` and the page on
+method rest on, and tune writes the dispatch tables into tables/, with its journal in cache/. A run that hits the
+limit is interrupted, keeps what it finished, and goes on from ``--resume FOLDER`` next time.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
 
 BUNDLE = Path("build/bundle")
 LOG = "session.log"
-STEPS, MORE_STEPS = "doctor,tests,sanitize,compare,record", "evidence,experiments,tune"
-PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-m", "gpu", "-q", "--maxfail=30")
+STEPS, MORE_STEPS = "doctor,tests,timing,sanitize,compare,record", "slow,evidence,experiments,tune"
+PYTEST = ("-o", "addopts=-ra", "-p", "no:cacheprovider", "-v", "--maxfail=30")
 """Without the strict options of pyproject.toml: a GPU machine may lack the plug-ins that they expect."""
+MOST_WORKERS = 14
+"""Processes that share the GPU in the step tests: each holds a context and the memory of its largest test."""
 GRACE_S = 40.0
 """What an interrupted step gets to write down what it has."""
+MARGIN_S = 10.0
+"""How long before its limit a step that can end by itself means to have ended."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Step:
     environment: Mapping[str, str]
     keep: Path | None = None
     """A file that the step leaves elsewhere and that belongs with the log."""
+    ends_by_itself: bool = False
+    """Whether the command takes ``--seconds``."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,13 @@ def write_bundle(everything: bool = False) -> Path:
     return folder
 
 
+def workers() -> tuple[str, ...]:
+    """Options of pytest that spread tests over processes, where pytest-xdist is installed."""
+    if importlib.util.find_spec("xdist") is None:
+        return ()
+    return ("-n", str(min(MOST_WORKERS, os.cpu_count() or 1)), "--dist", "worksteal")
+
+
 def steps(names: Sequence[str], out: Path) -> list[Step]:
     """The steps of a session, in order.
 
@@ -110,11 +124,19 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
     """
     python = sys.executable
     keep = {"GEMM_TRACKS_RESULTS": str(out)}
+    lines = {"GEMM_TRACKS_LINES": str(out / "lines")}
     reports = runs.repository() / "build" / "sanitize"
     sanitizer = (python, "-m", "compare.sanitize", "--out", str(reports))
     known = {
         "doctor": Step("doctor", (python, "-m", "compare", "doctor"), 0.2, {}),
-        "tests": Step("tests", (python, "-m", "pytest", *PYTEST), 0.5, {"GEMM_TRACKS_LINES": str(out / "lines.json")}),
+        "tests": Step(
+            "tests",
+            (python, "-m", "pytest", *PYTEST, *workers(), "-m", "gpu and not alone and not slow"),
+            0.5,
+            lines,
+        ),
+        "slow": Step("slow", (python, "-m", "pytest", *PYTEST, "-m", "gpu and slow and not alone"), 0.9, {}),
+        "timing": Step("timing", (python, "-m", "pytest", *PYTEST, "-m", "gpu and alone and not slow"), 0.4, lines),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),
         "evidence": Step("evidence", (python, "-m", "compare.evidence"), 0.6, keep),
@@ -127,7 +149,7 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
             0.8,
             {"GEMM_TRACKS_CACHE": str(out / "cache")},
         ),
-        "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep),
+        "record": Step("record", (python, "-m", "compare", "compare", "--record"), 1.0, keep, ends_by_itself=True),
     }
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -149,7 +171,10 @@ def run(names: Sequence[str], seconds: float, resume: Path | None) -> int:
             if remaining <= 0:
                 outcomes.append(Outcome(step.name, -1, 0.0, "not begun: no time was left"))
                 continue
-            outcomes.append(run_step(step, step.share * remaining, log.write))
+            limit = step.share * remaining
+            if step.ends_by_itself:  # a group that is cut off is lost
+                step = replace(step, command=(*step.command, "--seconds", f"{max(limit - MARGIN_S, 1.0):.0f}"))
+            outcomes.append(run_step(step, limit, log.write))
             if step.keep is not None and step.keep.is_file():
                 shutil.copy(step.keep, out)
     for line in table(outcomes):

@@ -74,6 +74,9 @@ class Telemetry(Protocol):
 
     def sample(self, at: float) -> Sample: ...
 
+    def throttle_mask(self) -> int | None:
+        """The throttle reasons alone, which cost one call of the five."""
+
 
 class NoTelemetry:
     """Stands in where NVML cannot be used."""
@@ -83,6 +86,9 @@ class NoTelemetry:
 
     def sample(self, at: float) -> Sample:
         return Sample(at=at)
+
+    def throttle_mask(self) -> int | None:
+        return None
 
 
 class Nvml:
@@ -120,8 +126,12 @@ class Nvml:
             power_w=self._instant_watts(),
             temperature_c=self._read("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             sm_clock_mhz=self._read("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-            throttle_mask=self._read("nvmlDeviceGetCurrentClocksThrottleReasons"),
+            throttle_mask=self.throttle_mask(),
         )
+
+    def throttle_mask(self) -> int | None:
+        mask = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return None if mask is None else int(mask)
 
     def max_sm_clock_mhz(self) -> float | None:
         """Highest SM clock the device can be set to, MHz."""

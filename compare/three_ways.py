@@ -144,9 +144,10 @@ def machine_code(kernel: str) -> dict[str, str]:
 def counted(kernel: str) -> str:
     """Bank conflicts of shared loads that Nsight Compute counted at 1024 cubed, in a recorded run."""
     folder = runs.results_root() / runs.RECORDED_GPU / "evidence"
-    ladder = _read(folder / "counters.json").get("kernels", {}).get(kernel)
-    if ladder is not None:
-        return f"{ladder['conflicts']:,.0f}"
+    for name in ("three_ways.json", "counters.json"):
+        found = _read(folder / name).get("kernels", {}).get(kernel)
+        if found is not None:
+            return f"{found['conflicts']:,.0f}"
     for run in _read(folder / "cute_conflicts.json").get("runs", ()):
         if (run["kernel"], run["layout"], run["m"]) == (kernel, "rr", COUNTED):
             hardware = run["hardware"]

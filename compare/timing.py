@@ -288,7 +288,7 @@ class GpuBench:
                 self._probe(clocks, 2 * number)
                 events.append(self._queue_timed(job, gate))
                 self._probe(clocks, 2 * number + 1)
-        mask = self.telemetry.sample(self.now()).throttle_mask
+        mask = self.telemetry.throttle_mask()
         self._synchronise(jobs[-1].work.name if jobs else "")
         if self._gate[1]:
             return SliceReading(tuple(None for _ in jobs), mask)

@@ -13,7 +13,8 @@ Hence the bound on a slice, the idling, and the clock that is read around every 
 
 Where a single launch takes milliseconds (FP32 SIMT at 4096 and up), ``long_slice_s`` lets a whole round
 share a slice, because that track stays below the power limit for such a time. That is not taken on
-trust: the first rounds that see the clock sag are thrown away and slices are cut to 10 ms.
+trust: a round that sees the clock sag is thrown away, and slices are halved, down to 10 ms. The rounds
+that are kept are those in which the clock held, whatever their slices.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ class BurstSettings:
     """How bursts are taken. Times in seconds."""
 
     idle_s: float = 0.2
+    """How long the device rests before a slice."""
     slice_s: float = 0.010
     """Most work in a slice; a single launch that is longer has a slice to itself."""
     long_slice_s: float = 0.0
-    """Most work in a slice of the FP32 SIMT track while the clock holds; 0 for ``slice_s``."""
+    """Most work in a slice of the FP32 SIMT track to begin with, halved whenever the clock sags; 0 for ``slice_s``."""
     sample_s: float = 0.001
     """Length that a sample of launches shorter than it is filled up to."""
     stop: StoppingRule = field(default_factory=StoppingRule)
@@ -159,7 +161,9 @@ class BurstResult:
     stopped_because: str = ""
     rounds: int = 0
     slice_s: float = 0.0
-    """Most work that a slice was allowed."""
+    """Most work that a slice was allowed in the last round."""
+    idle_s: float = 0.0
+    """Time that the host did nothing but let the device rest, thrown-away rounds included."""
     throttle: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -179,25 +183,32 @@ def burst(
     """
     result = BurstResult([Series(plan) for plan in plans])
     limit = settings.long_slice_s if may_use_long_slices and settings.long_slice_s else settings.slice_s
-    result.slice_s = limit
-    began, mask = bench.now(), 0
+    began, mask, sagged = bench.now(), 0, 0
+    resting_since = began
     while True:
+        result.slice_s = limit
         active = [index for index, series in enumerate(result.series) if not series.failed]
         if not active:
             result.stopped_because = "every contender failed"
             break
         order = [active[place] for place in round_order(len(active), result.rounds)]
         for group in pack(order, [plan.cost_s for plan in plans], limit):
-            bench.idle(settings.idle_s)
+            # What the host did since the last slice ended was rest for the device, too.
+            rest = max(0.0, settings.idle_s - (bench.now() - resting_since))
+            bench.idle(rest)
+            result.idle_s += rest
             mask |= _run_slice(bench, result, group)
+            resting_since = bench.now()
         result.rounds += 1
         for series in result.series:
             series.seconds += [None] * (result.rounds - len(series.seconds))
             series.clocks += [None] * (result.rounds - len(series.clocks))
         if limit > settings.slice_s and _clock_sagged(result.series):
-            note = f"the clock sagged in slices of {1e3 * limit:.0f} ms; cut to {1e3 * settings.slice_s:.0f} ms"
-            result = BurstResult([Series(s.plan, failed=s.failed) for s in result.series], notes=(note,))
-            limit = result.slice_s = settings.slice_s
+            sagged += 1
+            limit = max(settings.slice_s, limit / 2)
+            held = f"thrown away, and slices halved to {1e3 * limit:.0f} ms"
+            result.notes = (f"rounds in which the clock sagged by more than {100 * CLOCK_SAG:g} %: {sagged}; {held}",)
+            _throw_away_last_round(result)
             continue
         elapsed = bench.now() - began
         decide = result.rounds % MINIMUM_ROUNDS_BETWEEN_DECISIONS == 0 or elapsed >= settings.stop.cap_s
@@ -210,6 +221,12 @@ def burst(
             break
     result.throttle = throttle_names(mask)
     return result
+
+
+def _throw_away_last_round(result: BurstResult) -> None:
+    result.rounds -= 1
+    for series in result.series:
+        del series.seconds[result.rounds :], series.clocks[result.rounds :]
 
 
 def _run_slice(bench: Bench, result: BurstResult, group: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: each arrives at an mbarrier in the
-// middle of a tile and asks at its end whether all others are that far, so that few wait for first fragments
-// at once. What limits it is not measured yet. Refuses nothing but 2^31 tiles.
+// Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: their threads arrive at an mbarrier in
+// the middle of a tile and ask at its end whether all others are that far, so that few wait for first
+// fragments at once. What limits it is not measured yet. Refuses nothing but 2^31 tiles.
 #include "hopper.cuh"
 #include "stream_tile.cuh"
 
@@ -13,7 +13,7 @@ struct Drift {
     uint32_t barrier, parity = 0;
 
     __device__ __forceinline__ explicit Drift(uint64_t* memory) : barrier(shared_address(memory)) {
-        if (threadIdx.x == 0) barrier_init(barrier, WARPS);
+        if (threadIdx.x == 0) barrier_init(barrier, THREADS);
     }
     __device__ __forceinline__ void before_first() const {
         wait_for_copies();
@@ -22,8 +22,7 @@ struct Drift {
     __device__ __forceinline__ void before_tile() const {}
     __device__ __forceinline__ void in_mid_tile() const {
         wait_for_copies<AHEAD - 1>();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+        barrier_arrive(barrier);
     }
     __device__ __forceinline__ void after_tile() {
         barrier_wait_unseen(barrier, parity);

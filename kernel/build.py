@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel.contract import Artifact, Resources, Unit
-from kernel.errors import BuildError, MissingToolError
+from kernel.errors import BuildError, MissingToolError, UsageError
 from kernel.toolchain import Tool, find
 
 FORMAT = 1
@@ -54,11 +54,21 @@ def cache_root() -> Path:
     """Folder of everything built: GEMM_TRACKS_CACHE, else the user's cache folder, else a temporary one.
 
     The last is taken where the home folder cannot be written; it is private to the user.
+
+    Raises:
+        UsageError: GEMM_TRACKS_CACHE cannot be a folder.
+        BuildError: neither home nor the temporary folder can be written.
     """
     given = os.environ.get("GEMM_TRACKS_CACHE")
     if given:
         root = Path(given).expanduser().absolute()
-        root.mkdir(parents=True, exist_ok=True)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"GEMM_TRACKS_CACHE is {given}, where no folder can be made ({error.strerror or error}); "
+                "name another, or unset it"
+            ) from None
         return root
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gemm-tracks"
     try:

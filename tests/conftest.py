@@ -68,7 +68,7 @@ RECORDER = Recorder() if LINES and sys.version_info >= (3, 12) else None
 
 def pytest_sessionfinish():
     if RECORDER is not None:
-        RECORDER.write(Path(LINES))
+        RECORDER.write(Path(LINES), f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -88,6 +88,10 @@ class HostGpu:
         self.functions = {}
         self.loaded = []
         self.launches = []
+        self.stream = 0x99
+        """The current one."""
+        self.streams = []
+        """Where each launch and each clearing was put."""
         self.refuses = ""
         """Status that the next launch is answered with, instead of running."""
         self._memory = []
@@ -203,7 +207,7 @@ class HostGpu:
             runtime=runtime,
             Device=Device,
             Stream=Stream,
-            get_current_stream=lambda: Stream(ptr=0x99),
+            get_current_stream=lambda: Stream(ptr=gpu.stream),
             alloc=lambda size: Memory(gpu.allocate(size)),
             set_allocator=lambda allocator: None,
             profiler=types.SimpleNamespace(start=lambda: None, stop=lambda: None),
@@ -224,6 +228,7 @@ class HostGpu:
             CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
 
         def launch(function, gx, gy, gz, bx, by, bz, smem, stream, arguments, extra):
+            gpu.streams.append(stream)
             if gpu.refuses:
                 status, gpu.refuses = gpu.refuses, ""
                 return (CUresult[status],)
@@ -242,6 +247,7 @@ class HostGpu:
             return launch(function, *grid, *block, config.sharedMemBytes, config.hStream, arguments, extra)
 
         def fill(address, value, size, stream):
+            gpu.streams.append(stream)
             ctypes.memset(address, value, size)
             return (CUresult.CUDA_SUCCESS,)
 

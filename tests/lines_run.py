@@ -1,11 +1,12 @@
-"""Which of our lines a test session ran, where coverage.py is not installed, as on the GPU machine.
+"""Which of our lines no test session ran, block by block.
 
-``GEMM_TRACKS_LINES=FILE pytest -m gpu`` writes them (Python 3.12 and later); then
+    make coverage                                        # without a GPU: build/coverage/lines.json
+    GEMM_TRACKS_LINES=FOLDER pytest -m gpu               # on a GPU (`make gpu-session` does): a file a process
+    python -m tests.lines_run build/coverage/lines.json [FOLDER or FILE ...]
 
-    python -m tests.lines_run build/coverage.json FILE
-
-lists what neither that session nor the one that coverage.py watched (`coverage json`) has run. A file that has
-changed in between is named and not judged.
+lists the blocks that only a GPU can run, and, given what sessions on a GPU left, those that neither ran: exit status
+1 where there are any. On the GPU machine lines are noted by Python itself (3.12 and later), since coverage.py is not
+installed there. A file that has changed in between is named and not judged.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,55 +43,89 @@ class Recorder:
             self.lines.setdefault(code.co_filename, set()).add(line)
         return self._monitoring.DISABLE
 
-    def write(self, target: Path) -> None:
+    def write(self, folder: Path, process: str) -> None:
+        """Leave what this process ran as a file of its own: with pytest-xdist there are many."""
         files = {
             str(Path(name).relative_to(ROOT)): {"digest": digest(Path(name)), "lines": sorted(lines)}
             for name, lines in sorted(self.lines.items())
         }
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(files) + "\n", encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{process}.json").write_text(json.dumps(files) + "\n", encoding="utf-8")
 
 
-def spans(numbers: Iterable[int]) -> str:
-    """``1-3, 7``."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+@dataclass(frozen=True)
+class Block:
+    """Statements of one function that follow one another, none of which ran."""
+
+    file: str
+    function: str
+    """Empty for a module's own statements."""
+    lines: tuple[int, ...]
+
+    def __str__(self) -> str:
+        first, last = self.lines[0], self.lines[-1]
+        where = str(first) if first == last else f"{first}-{last}"
+        return f"{self.file}:{where} {self.function or '(module)'}, {len(self.lines)} lines"
 
 
-def nowhere(report: dict, ran: dict, root: Path = ROOT) -> tuple[dict[str, str], list[str]]:
-    """(lines that neither session ran, by file; files that changed in between)."""
-    missing, changed = {}, []
-    for name, entry in sorted(report["files"].items()):
-        left = set(entry["missing_lines"])
-        there = ran.get(name)
-        if there is not None and there["digest"] != digest(root / name):
-            changed.append(name)
-        elif left := left - set(there["lines"] if there else ()):
-            missing[name] = spans(left)
-    return missing, changed
+def blocks(report: Mapping, ran: Mapping[str, Iterable[int]] = {}) -> list[Block]:
+    """The blocks that are missing from coverage.py's JSON report, without the lines that ran elsewhere."""
+    found = []
+    for name, file in sorted(report["files"].items()):
+        elsewhere = set(ran.get(name, ()))
+        of_file = []
+        for function, region in file["functions"].items():
+            known = {line: line in elsewhere for line in region["missing_lines"]}
+            known |= dict.fromkeys(region["executed_lines"], True)
+            together: list[int] = []
+            for line, was_run in [*sorted(known.items()), (0, True)]:
+                if not was_run:
+                    together.append(line)
+                elif together:
+                    of_file.append(Block(name, function, tuple(together)))
+                    together = []
+        found += sorted(of_file, key=lambda block: block.lines)
+    return found
 
 
-def main(arguments: list[str]) -> int:
-    report, ran = (json.loads(Path(name).read_text(encoding="utf-8")) for name in arguments)
-    missing, changed = nowhere(report, ran)
-    for name, lines in missing.items():
-        sys.stdout.write(f"{name}: {lines}\n")
+def merged(sessions: Iterable[Mapping], root: Path = ROOT) -> tuple[dict[str, set[int]], list[str]]:
+    """(first lines of the statements that any session ran, by file; files that have changed since)."""
+    from coverage.parser import PythonParser
+
+    ran: dict[str, set[int]] = {}
+    changed = set()
+    for session in sessions:
+        for name, entry in session.items():
+            path = root / name
+            if not path.is_file() or digest(path) != entry["digest"]:
+                changed.add(name)
+                continue
+            parser = PythonParser(filename=str(path))
+            parser.parse_source()
+            ran.setdefault(name, set()).update(parser.translate_lines(entry["lines"]))
+    return ran, sorted(changed)
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        given = [Path(name) for name in arguments]
+        files = [file for path in given for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+        report, *sessions = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        if len(given) > 1 and not sessions:
+            raise ValueError(f"no .json files in {', '.join(arguments[1:])}")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n{__doc__}")
+        return 2
+    ran, changed = merged(sessions)
+    left = [block for block in blocks(report, ran) if block.file not in changed]
+    for block in left:
+        sys.stdout.write(f"{block}\n")
     for name in changed:
         sys.stdout.write(f"{name}: not judged, it has changed since the GPU session\n")
-    total, left = report["totals"]["num_statements"], sum(len(expand(lines)) for lines in missing.values())
-    sys.stdout.write(f"{left} of {total} lines were run by neither session\n")
-    return 0
-
-
-def expand(text: str) -> list[int]:
-    """The numbers of :func:`spans`."""
-    pairs = (part.split("-") for part in text.split(", ") if part)
-    return [number for pair in pairs for number in range(int(pair[0]), int(pair[-1]) + 1)]
+    who = "were run by no session" if sessions else "were not run without a GPU"
+    total, lines = report["totals"]["num_statements"], sum(len(block.lines) for block in left)
+    sys.stdout.write(f"{len(left)} blocks, {lines} of {total} lines, {who}\n")
+    return int(bool(sessions and (left or changed)))
 
 
 if __name__ == "__main__":

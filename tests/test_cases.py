@@ -1,6 +1,7 @@
 """The table of docs/cases.md against the tests that there are; and the cases that need no kernel."""
 
 import ast
+import functools
 import random
 import re
 
@@ -35,14 +36,45 @@ def test_every_case_is_in_the_table_once():
     assert [int(number) for number, _, _ in LINES] == list(CASES)
 
 
+@functools.cache
+def marks_of(file):
+    """Every test of a file, with the marks that it has for itself or for being there."""
+    tree = ast.parse((TESTS / f"{file}.py").read_text(encoding="utf-8"))
+    shared = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    ]
+    return {
+        node.name: set(re.findall(r"mark\.(\w+)", " ".join(map(ast.unparse, [*shared, *node.decorator_list]))))
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
 @pytest.mark.parametrize("number", CASES)
-def test_the_tests_of_a_case_exist(number):
+def test_the_tests_of_a_case_exist_and_some_run_without_a_gpu(number):
     (tests,) = [tests for found, _, tests in LINES if int(found) == number]
+    assert not all(list(needs_a_gpu(tests)))
+
+
+def needs_a_gpu(tests):
+    """Of each test in a cell of the page, which has to exist and to be able to fail."""
     named = re.findall(r"`(test_\w+)::(test_\w+)`", tests)
     assert len(named) == len(tests.split(", ")), "a test is written as `file::name`"
     for file, name in named:
-        tree = ast.parse((TESTS / f"{file}.py").read_text(encoding="utf-8"))
-        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{name}"
+        assert name in marks_of(file), f"{file}::{name}"
+        marks = marks_of(file)[name]
+        assert not marks & {"skip", "xfail"}, f"{file}::{name} never fails"
+        assert "gpu" in marks or not file.endswith("_gpu"), f"{file}::{name}"
+        yield "gpu" in marks
+
+
+def test_damage_is_tested_without_a_gpu():
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| (`[^|]+) \|$", PAGE.partition("## Damage")[2], re.MULTILINE)
+    assert len(rows) == 8
+    for what, tests in rows:
+        assert not any(list(needs_a_gpu(tests))), what
 
 
 def test_random_data_is_what_is_timed_unless_another_input_is_named():

@@ -23,18 +23,10 @@ pytestmark = pytest.mark.nvcc
 OURS = [c for c in every_contender() if c.family == "handwritten"]
 SIMT = [c for c in OURS if c.track == "fp32_simt"]
 HALF = [c for c in OURS if c.track == "fp16_tensor"]
-
-
-def marks_of(contender):
-    """What a generated kernel needs; NVIDIA's persistent DSL kernel runs on a GPU only (docs/machine.md, limits)."""
-    marks = [pytest.mark.cppgen if contender.family == "cutlass" else pytest.mark.cute, pytest.mark.slow]
-    if contender.name.startswith("cute_fp16_sm90"):
-        marks.append(pytest.mark.skip(reason="the PTX machine sees faults in its mbarrier pipeline that are none"))
-    return marks
-
-
 EMITTED = [
-    pytest.param(c, marks=marks_of(c), id=c.name)
+    pytest.param(
+        c, marks=[pytest.mark.cppgen if c.family == "cutlass" else pytest.mark.cute, pytest.mark.slow], id=c.name
+    )
     for c in every_contender()
     if c.family in ("cutlass", "cute_dsl") and c.in_default_set
 ]

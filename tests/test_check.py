@@ -344,10 +344,56 @@ def test_too_little_memory_is_a_refusal(monkeypatch):
     def full(xp, problem):
         raise MemoryError("1 TiB asked for")
 
-    monkeypatch.setattr(check, "allocate", full)
+    monkeypatch.setattr("compare.trials.allocate", full)
     verdict = check_contender(RIGHT, PROBLEM, NumpyExecutor())
     assert verdict.ok is None
     assert "1 TiB" in verdict.skipped_because
+
+
+SHARED = [PROBLEM, Problem(m=18, n=33, k=13, lda=16, ldb=34, ldc=35, alpha=0.5, beta=3.0)]
+
+
+@pytest.mark.parametrize("problem", SHARED, ids=str)
+@pytest.mark.parametrize("room", [1 << 30, 0], ids=["kept", "no room"])
+def test_operands_that_are_shared_change_no_verdict(problem, room, monkeypatch):
+    monkeypatch.setattr("compare.trials.HOST_BYTES", room)
+    members = [RIGHT, *map(faulty, ("tail", "replay", "overrun", "underrun", "changes", "unwritten", "launch")), RIGHT]
+    trials = check.shared_trials(NumpyExecutor(), problem, seed=5)
+    for contender in members:
+        alone = check_contender(contender, problem, NumpyExecutor(), seed=5)
+        together = check_contender(contender, problem, NumpyExecutor(), seed=5, trials=trials)
+        if contender.fault == "changes":  # products of the operands as they were do agree
+            assert (together.ok, alone.ok) == (False, False)
+        else:
+            assert str(together) == str(alone)
+    assert together.ok
+
+
+def test_products_are_made_once_for_all_who_are_right(monkeypatch):
+    made = []
+    original = check.Reference.blocks
+
+    def counting(reference):
+        made.append(reference)
+        return original(reference)
+
+    monkeypatch.setattr(check.Reference, "blocks", counting)
+    trials = check.shared_trials(NumpyExecutor(), PROBLEM)
+    assert all(check_contender(RIGHT, PROBLEM, NumpyExecutor(), trials=trials).ok for _ in range(5))
+    assert len(made) == check.ROUNDS
+    assert check_contender(faulty("tail"), PROBLEM, NumpyExecutor(), trials=trials).ok is False
+    assert len(made) == check.ROUNDS + 1, "no one fails by what is kept alone"
+
+
+def test_nobody_fails_by_products_that_another_kernel_wrote_over():
+    trials = check.shared_trials(NumpyExecutor(), PROBLEM)
+    assert check_contender(RIGHT, PROBLEM, NumpyExecutor(), trials=trials).ok
+    (_, value, _), *_ = trials.kept(0, None)
+    value[3, 4] = 1e9
+    trials._values[1]["a"][500:] = 7.0
+    assert check_contender(RIGHT, PROBLEM, NumpyExecutor(), trials=trials).ok
+    (_, value, _), *_ = trials.kept(0, None)
+    assert value[3, 4] != 1e9
 
 
 def test_all_stops_after_a_fault_that_ends_the_process():
@@ -390,6 +436,16 @@ def test_fuzz_shrinks_and_its_command_repeats_the_failure():
         assert parse(text) == (shape,)
         assert check_shape(faulty("large_m"), shape, NumpyExecutor()).ok is False
         assert "--kernels numpy" in failure.command
+
+
+def test_refusals_for_one_reason_are_counted_together():
+    reasons = [
+        "v11_small: 3 blocks, alpha = -0.5",
+        "v11_small: 14 blocks, alpha = 2",
+        "v11_small: 1 blocks, alpha = 1e-05",
+    ]
+    assert {check.NUMBERS.sub("#", reason) for reason in reasons} == {"v11_small: # blocks, alpha = #"}
+    assert check.NUMBERS.sub("#", "its 16-byte accesses of sm_90a") == "its #-byte accesses of sm_90a"
 
 
 def test_draws_repeat_alone_and_cover_what_they_should():

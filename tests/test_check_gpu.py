@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compare.check import GpuExecutor, check_contender, check_shape, fuzz
+from compare.check import GpuExecutor, check_contender, check_shape, fuzz, shared_trials
 from compare.contenders import contenders, every_contender
 from compare.inputs import allocate, fill
 from compare.shapes import parse
@@ -41,6 +41,21 @@ def test_ladder_passes_every_shape_and_refuses_none(contender, executor):
     for shape in parse("ladder"):
         verdict = check_shape(contender, shape, executor)
         assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("text", ["513x260x129", "130x130x64@alpha=0.5@beta=3.0@pad_a=3@pad_c=2", "1024"])
+def test_operands_and_products_that_are_shared_change_no_verdict(text, executor):
+    (shape,) = parse(text)
+    members = contenders(["v2_block_tile,v6_transposed_split,cublas_sgemm"])
+    problem = shape.problem(members[0])
+    trials = shared_trials(executor, problem, shape.input, shape.seed)
+    for contender in (*members, *members):
+        together = check_contender(contender, problem, executor, trials=trials)
+        assert together.ok, together
+        assert together == check_contender(contender, problem, executor)
+    (_, value, _), *_ = trials.kept(1, trials.buffers.c.copy() if problem.beta else None)
+    value[0, 0] += 1e6
+    assert check_contender(members[0], problem, executor, trials=trials).ok, "no one fails by what is kept alone"
 
 
 TENSOR = [c for c in HANDWRITTEN if c not in LADDER]
@@ -85,6 +100,18 @@ def test_operands_beyond_two_to_the_31_elements(contender, shape, executor):
 @pytest.mark.parametrize("contender", LADDER, ids=ids(LADDER))
 @pytest.mark.parametrize("side", [256, 1024])
 def test_a_hundred_repeats_are_bit_identical(contender, side, executor):
+    assert_repeats_are_bit_identical(contender, side, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["simt_dispatch", "fp16_dispatch"])
+def test_a_thousand_launches_at_8192_are_bit_identical(name):
+    """What the tables name at 8192 cubed: stream-K and whatever else meets other blocks on the way."""
+    (contender,) = contenders([name])
+    assert_repeats_are_bit_identical(contender, 8192, 1000)
+
+
+def assert_repeats_are_bit_identical(contender, side, repeats):
     import cupy
 
     problem = contender.problem(side, side, side)
@@ -95,14 +122,14 @@ def test_a_hundred_repeats_are_bit_identical(contender, side, executor):
     prepared = contender.prepare(problem, buffers.pointers, stream.ptr)
     first = None
     with stream:
-        for _ in range(100):
+        for _ in range(repeats):
             buffers.poison_output()
             prepared.enqueue(stream.ptr)
             bits = buffers.c.view("uint32")
             if first is None:
                 first = bits.copy()
             assert bool((bits == first).all())
-    assert np.isfinite(cupy.asnumpy(buffers.c)).all()
+        assert bool(cupy.isfinite(buffers.c).all())
 
 
 def test_values_on_the_device_are_those_of_the_host():

@@ -194,6 +194,12 @@ def test_json_has_the_promised_keys(recorded):
     assert [entry["id"] for entry in answer["claims"]] == ["naive-gap", "smem-bytes"]
 
 
+def test_progress_names_the_claim_that_is_checked(recorded):
+    said = []
+    claims.check(["smem-bytes", "naive-gap"], recorded, progress=lambda done, text: said.append((done, text)))
+    assert said == [(0.0, "naive-gap"), (0.5, "smem-bytes")]
+
+
 def test_an_unknown_id_is_a_typed_error():
     with pytest.raises(CatalogError, match="no-such-claim"):
         claims.check(["no-such-claim"])

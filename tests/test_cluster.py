@@ -198,8 +198,8 @@ def test_a_stopped_run_leaves_the_workers_idle_and_goes_on_by_the_same_command(h
     wait_for_workers(hands, 2)
     original, added = runs.RunWriter.add, []
 
-    def stopping(writer, shard, rows, samples=()):
-        original(writer, shard, rows, samples)
+    def stopping(writer, shard, *rest):
+        original(writer, shard, *rest)
         added.append(shard)
         if len(added) == 2:
             threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()  # Ctrl-C
@@ -346,6 +346,7 @@ def test_a_record_of_two_cards_has_the_rows_of_one(cards, hands, monkeypatch, ca
     assert all(len(places) == 1 for places in groups.values())
     assert all(f"{row['gpu_index']} ({row['gpu_uuid_hash'][:6]})" in out for row in rows)
     assert "Ceiling fp32_simt ffma burst: GPU" in out
+    assert {one["name"] for one in run["self_tests"]} == {"cublas_sgemm", "cublas_fp16"}
     monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(root / "alone"))
     assert main(["compare", "--record"]) == 0
     _, alone = runs.read_run("latest")

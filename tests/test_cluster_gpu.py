@@ -9,18 +9,17 @@ from compare.cli import main
 from compare.rows import KEY
 
 pytest.importorskip("distributed")
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 SMALL = ("v2_block_tile,cublas_sgemm", "1024")
-BAR_KERNELS = "v7_wide_tile,cutlass_simt_256x128x5_s1_rr,cublas_sgemm,torch_sgemm,h1_wgmma_tma,cublas_fp16,torch_fp16"
-BAR_SHAPES = "squares"
 BAR = 0.6
 
 
-def compare(kernels, shapes, folder, *more):
-    """(exit status, seconds, provenance, rows) of a run kept in a folder."""
+def compare(asked, folder, *more):
+    """(exit status, seconds, provenance, rows) of a run kept in a folder; kernels and shapes, or the default run."""
+    chosen = ["--kernels", asked[0], "--shapes", asked[1]] if asked else []
     began = time.monotonic()
-    status = main(["compare", "--kernels", kernels, "--shapes", shapes, "--out", str(folder), *more])
+    status = main(["compare", *chosen, "--out", str(folder), *more])
     return status, time.monotonic() - began, *runs.read_run(folder)
 
 
@@ -29,7 +28,7 @@ def keys(rows):
 
 
 def test_a_cluster_of_one_gives_the_rows_of_the_plain_command_and_names_the_card(tmp_path):
-    status, _, provenance, rows = compare(*SMALL, tmp_path / "cluster", "--gpus", "0")
+    status, _, provenance, rows = compare(SMALL, tmp_path / "cluster", "--gpus", "0")
     assert status == 0, [(row["name"], row["skipped_because"]) for row in rows if row["ok"] is not True]
     (card,) = provenance["gpus"]
     assert card["name"] == driver.query().devices[0].name
@@ -38,7 +37,7 @@ def test_a_cluster_of_one_gives_the_rows_of_the_plain_command_and_names_the_card
     assert provenance["ceilings"] == card["ceilings"]
     assert all(row["gpu_uuid_hash"] == card["uuid_hash"] and row["gpu_index"] == card["index"] for row in rows)
     assert all(row["time_us"] > 0 and row["pct_ceiling"] > 0 for row in rows)
-    status, _, _, alone = compare(*SMALL, tmp_path / "alone")
+    status, _, _, alone = compare(SMALL, tmp_path / "alone")
     assert status == 0
     assert keys(rows) == keys(alone)
     assert {row["gpu_uuid_hash"] for row in alone} == {card["uuid_hash"]}
@@ -51,10 +50,10 @@ def test_two_equal_cards_take_at_most_six_tenths_of_the_time_of_one(tmp_path):
     names = [device.name for device in driver.query().devices]
     if len(names) < 2 or names[0] != names[1]:
         pytest.skip(f"gpu: two GPUs of one model are needed, and this machine shows {', '.join(names) or 'none'}")
-    compare(*SMALL, tmp_path / "warm", "--gpus", "0,1")  # builds, and both cards' libraries, are not what is timed
-    status, alone_s, _, alone = compare(BAR_KERNELS, BAR_SHAPES, tmp_path / "alone", "--gpus", "0")
+    compare(SMALL, tmp_path / "warm", "--gpus", "0,1")  # builds, and both cards' libraries, are not what is timed
+    status, alone_s, _, alone = compare((), tmp_path / "alone", "--gpus", "0")
     assert status == 0
-    status, both_s, provenance, both = compare(BAR_KERNELS, BAR_SHAPES, tmp_path / "both", "--gpus", "0,1")
+    status, both_s, provenance, both = compare((), tmp_path / "both", "--gpus", "0,1")
     assert status == 0
     assert keys(both) == keys(alone)
     assert len({row["gpu_uuid_hash"] for row in both}) == 2

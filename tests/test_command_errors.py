@@ -2,10 +2,14 @@
 
 import dataclasses
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
-from compare import checking, contenders, driver
+from compare import checking, contenders, driver, runs
 from compare.check import CPU_LIMIT_S, CpuExecutor, check_shape, cpu_seconds
 from compare.cli import main
 from compare.contenders import KernelContender
@@ -109,6 +113,63 @@ def test_no_name_is_not_every_kernel(capsys, command, given):
     status, line = error_of([*command, "--kernels", given], capsys)
     assert status == 2
     assert "names no kernel" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("v2", "did you mean v2_block_tile?"),
+        ("v2_blok_tile", "did you mean v2_block_tile"),
+        ("cutlass_simt", "did you mean cutlass_simt_"),
+        ("zzz", "see `gemm-tracks list`"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_told(capsys, given, says):
+    status, line = error_of(["list", "--kernels", given], capsys)
+    assert status == 2
+    assert f"no contender is called '{given}'; {says}" in line
+
+
+def test_files_that_cannot_be_written_are_named_without_pythons_numbers(folder, capsys):
+    (folder / "taken").mkdir()
+    for target, says in (("taken", "taken: Is a directory"), ("gone/x.html", "gone/x.html: No such file or directory")):
+        assert error_of(["report", "latest", "--html", target], capsys) == (2, f"gemm-tracks: {says}")
+
+
+@pytest.mark.nvcc
+def test_a_cache_that_cannot_be_is_named_by_its_variable(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(folder / "text.txt"))
+    status, line = error_of(["check", "--device", "cpu", "--kernels", "v0_naive", "--shapes", "4"], capsys)
+    assert status == 2
+    assert "GEMM_TRACKS_CACHE is" in line
+    assert "name another, or unset it" in line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_is_not_unicode_gets_an_answer(encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C", "PYTHONPATH": str(runs.repository())}
+    words = [sys.executable, "-m", "compare", "report", "latest"]
+    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    assert b"cublas_sgemm" in done.stdout
+    assert done.stderr == b""
+
+
+@pytest.mark.nvcc
+def test_files_without_a_kernel(folder, capsys):
+    run = ["--grid", "1", "--block", "32"]
+    (folder / "empty.cu").write_text("\n")
+    (folder / "empty.ptx").write_text(".version 8.0\n.target sm_90a\n.address_size 64\n")
+    (folder / "binary.ptx").write_bytes(bytes(range(256)))
+    for name in ("empty.cu", "empty.ptx"):
+        status, line = error_of(["run-cpu", name, *run], capsys)
+        assert (status, "the file has no kernel" in line) == (2, True)
+    status, line = error_of(["run-cpu", "binary.ptx", *run], capsys)
+    assert (status, "binary.ptx is no text" in line) == (2, True)
+
+
+def test_the_version_and_revision_are_told(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"gemm-tracks (\d\S*|of a checkout), revision \S+\n", capsys.readouterr().out)
 
 
 def test_a_draw_and_a_shape_do_not_go_together(capsys):

@@ -29,7 +29,8 @@ def test_every_contender_is_complete_and_ordered_by_family():
 
 def test_libraries_cover_every_track_and_layout():
     assert {c.name for c in LIBRARIES} == {
-        "cublas_sgemm", "cublas_tf32", "cublas_fp16", "cublas_fp16_f32out", "torch_sgemm", "torch_tf32", "torch_fp16",
+        "cublas_sgemm", "cublas_tf32", "cublas_fp16", "cublas_fp16_f32out", "cublaslt_fp16",
+        "torch_sgemm", "torch_tf32", "torch_fp16",
     }  # fmt: skip
     for contender in LIBRARIES:
         assert contender.layouts == LAYOUTS

@@ -5,7 +5,7 @@ import pytest
 
 from cutlass_ref.cute.catalog import get
 from kernel.contract import LAYOUTS, Problem
-from kernel.machine import run_kernel
+from kernel.machine import run_kernel, simulate
 from kernel.machine.command import banks
 from kernel.machine.execute import Checks
 
@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.cute, pytest.mark.nvcc, pytest.mark.slow]
 
 SGEMM = get("cute_sgemm")
 AMPERE = get("cute_fp16_sm80_128x128x32_4stages")
+PERSISTENT = get("cute_fp16_sm90_128x256x64_1x1_persistent")
 SHAPES = (
     # m, n, k, alpha, beta, gap between rows
     (1, 1, 1, 1.0, 0.0, 0),
@@ -62,6 +63,24 @@ def test_the_ampere_kernel_gives_integers_to_the_bit(layout, shape):
     problem = problem.replace(lda=problem.lda + gap, ldb=problem.ldb + gap, ldc=problem.ldc + gap)
     expected = (a.astype(np.float64) @ b).astype(np.float16)
     assert np.array_equal(run_kernel(AMPERE, problem, a, b, checks=MMA_CHECKS), expected)
+
+
+@pytest.mark.parametrize("layout", PERSISTENT.layouts)
+@pytest.mark.parametrize(
+    "shape",
+    # One k tile, fewer and more than the four stages; an edge everywhere; more tiles (137) than blocks (132).
+    [(128, 256, 64, 0), (64, 64, 136, 8), (264, 520, 392, 8), (8, 8, 8, 0), (136, 272, 320, 16), (8, 34824, 72, 0)],
+    ids=str,
+)
+def test_the_persistent_kernel_gives_integers_to_the_bit(layout, shape):
+    m, n, k, gap = shape
+    rng = np.random.default_rng(9)
+    a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((m, k), (k, n)))
+    problem = Problem(m=m, n=n, k=k, layout=layout, dtype_in="float16", dtype_out="float16")
+    problem = problem.replace(lda=problem.lda + gap, ldb=problem.ldb + gap, ldc=problem.ldc + gap)
+    outcome = simulate(PERSISTENT, problem, a, b)
+    assert not outcome.faults, outcome.faults[0]
+    assert np.array_equal(outcome.c, (a.astype(np.float64) @ b).astype(np.float16))
 
 
 def test_no_access_of_the_public_ampere_example_is_predicted_to_conflict():

@@ -98,3 +98,13 @@ def test_a_missing_package_is_said_so(capsys):
     if crosscheck.main(["--size", "64"]) != 3:
         pytest.skip("cuda-bench or a GPU is here")
     assert "compare.crosscheck:" in capsys.readouterr().err
+
+
+def test_self_tests_of_the_recorded_run_come_before_the_experiment():
+    page = "<!-- self_tests:begin -->\n<!-- self_tests:end -->\n"
+    one = {"name": "cublas_sgemm", "window": "burst, warm L2", "ratio": 1.0004, "lo": 0.9996, "hi": 1.001, "ok": True}
+    failed = {"name": "cublas_fp16", "why_not": "it could not be timed"}
+    run = {"gpu": {"name": "NVIDIA H200"}, "date": "2027-02-03T04:05:06", "self_tests": [one, failed]}
+    text = page_text(page, FOUND, run)
+    assert "| cublas_sgemm | burst, warm L2 | 1.0004 | 0.9996 to 1.0010 | yes |\n\n(NVIDIA H200, 2027-02-03)" in text
+    assert page_text(page, FOUND, {**run, "self_tests": []}) == page_text(page, FOUND)

@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import shutil
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,6 +191,29 @@ def test_rows_carry_checks_times_and_ratios(run):
     assert provenance["complete"] is True
 
 
+def test_where_the_time_of_a_group_went_is_kept_beside_what_was_expected(run, monkeypatch):
+    benches = []
+
+    class Watched(HostSite):
+        def __init__(self):
+            super().__init__()
+            benches.append(self.bench)
+
+    monkeypatch.setattr("tests.test_job.HostSite", Watched)
+    provenance, _ = run([CUBLAS, fp32("v2", 2e-3)], shapes="64x48x32,4096x4x4")
+    spent = provenance["seconds"]
+    assert set(spent[job.CEILINGS]) == {"start", "ceilings"}
+    groups_of = {name: seconds for name, seconds in spent.items() if name != job.CEILINGS}
+    assert len(groups_of) == 2
+    for seconds in groups_of.values():
+        assert seconds["estimate"] > 0
+        assert seconds["idle"] >= 20 * 0.2 - 1e-6
+        assert seconds["burst"] > 0
+    (bench,) = benches
+    told = sum(value for seconds in groups_of.values() for phase, value in seconds.items() if phase != "estimate")
+    assert told == pytest.approx(bench.now(), abs=0.01)
+
+
 def test_a_wrong_kernel_keeps_its_row_and_gets_no_time(run):
     _, rows = run([CUBLAS, fp32("v2", 2e-3, behaviour="wrong"), fp32("v3", 2e-3, behaviour="replays")])
     wrong, replays = by_name(rows)["v2"], by_name(rows)["v3"]
@@ -285,22 +309,75 @@ def test_slow_rungs_are_left_out_visibly_unless_asked_for(run):
     assert job.too_slow(slow, job.Part(group, asked)) is None
 
 
-def test_record_times_everyone_at_some_cubes_and_dispatchers_on_every_shape():
-    contenders = [CUBLAS, fp32("v2", 2e-3), fp32("simt_dispatch", 1e-3), FP16]
-    planned = job.parts(job.Request((), "", True), contenders)
+def recorded(contenders):
+    return job.parts(job.Request((), "", True), contenders)
 
-    def timed_at(size):
-        found = [part for part in planned if part.group.shape.m == part.group.shape.n == part.group.shape.k == size]
+
+WIDE = fp16("cublas_fp16_f32out", 2e-4, dtype_out="float32", layouts=("rr", "rc", "cr", "cc"), in_default_set=False)
+SECOND = fp16("cublaslt_fp16", 1e-4, layouts=("rr", "rc", "cr", "cc"), in_default_set=False)
+RUNG = fp32("v9", 2e-3, in_default_set=False)
+FP16_DISPATCH = fp16("fp16_dispatch", 1e-4, "handwritten", layouts=("rr", "rc"), dtype_out="float16")
+EVERYONE = [CUBLAS, fp32("v2", 2e-3), RUNG, fp32("simt_dispatch", 1e-3), FP16, SECOND, WIDE, FP16_DISPATCH]
+
+
+def test_record_times_everyone_at_some_cubes_and_dispatchers_on_every_shape():
+    planned = recorded(EVERYONE)
+
+    def timed_at(size, layout="rr"):
+        cubes = [part for part in planned if part.group.shape.m == part.group.shape.n == part.group.shape.k == size]
+        found = [part for part in cubes if part.group.problem.layout == layout and not part.self_test]
         return {c.name for part in found for c in part.group.contenders}
 
-    assert timed_at(16384) == {"cublas_sgemm", "cublas_fp16", "simt_dispatch"}
-    assert timed_at(3072) == {"cublas_sgemm", "simt_dispatch"}
+    fp16_names = {"cublas_fp16", "cublaslt_fp16", "fp16_dispatch"}
+    assert timed_at(16384) == {"cublas_sgemm", "simt_dispatch", *fp16_names}
+    assert timed_at(16384, "rc") == fp16_names
+    assert timed_at(3072) == {"cublas_sgemm", "simt_dispatch", "cublas_fp16", "fp16_dispatch"}
+    assert timed_at(512) == {"cublas_sgemm", "simt_dispatch"}
     assert timed_at(4092) == {"cublas_sgemm", "v2", "simt_dispatch"}
-    for size in (*job.RECORD_HEADLINES, *job.RECORD_SQUARES):
-        assert timed_at(size) == {c.name for c in contenders}
+    assert timed_at(4096) == {c.name for c in EVERYONE}, "every rung"
+    assert timed_at(8192) == {c.name for c in EVERYONE} - {"v9"}
+    for size in job.RECORD_SQUARES:
+        assert timed_at(size) == {"cublas_sgemm", "v2", "simt_dispatch", *fp16_names}
+        assert timed_at(size, "rc") == fp16_names
     sets = {shape.shape_set for part in planned for shape in [part.group.shape]}
     assert {"skinny", "transformer"} <= sets
-    assert len({part.group.name for part in planned}) == len(planned)
+    assert len({part.name for part in planned}) == len(planned)
+
+
+def test_what_a_record_cannot_do_without_comes_first():
+    planned = recorded(EVERYONE)
+    order = [part.name for part in planned]
+    sustained = [part for part in planned if part.settings.wants_sustained(part.group.problem)]
+    for size in (4096, 8192, 16384):
+        for contender in (CUBLAS, FP16):
+            (part,) = [
+                part for part in sustained
+                if contender in part.group.contenders and part.group.shape == job.cube(size) and not part.self_test
+            ]  # fmt: skip
+            assert order.index(part.name) < 16, part.name
+    assert order[0].startswith("4096x4096x4096 fp32_simt")
+    assert [part.group.contenders[0].name for part in planned if part.self_test] == ["cublas_sgemm", "cublas_fp16"]
+    (wide,) = [
+        p
+        for p in planned
+        if p.group.problem.dtype_out == "float32" and p.group.shape.m == 8192 and WIDE in p.group.contenders
+    ]
+    assert wide.group.problem.dtype_in == "float16"
+    cold = {part.group.shape.m for part in planned if part.settings.cold}
+    assert cold == {*job.RECORD_SQUARES, *job.RECORD_COLD}
+
+
+def test_a_record_fits_two_leases():
+    """By what is expected of it, with half a minute for what comes besides: starting twice, ceilings, the bundle."""
+    from compare.contenders import contenders
+
+    request = job.Request((), "", True)
+    costs = {part.name: job.cost_of(part) for part in job.parts(request, request.contenders())}
+    assert all(cost < 70 for cost in costs.values()), "a lease that ends must not cost much"
+    assert job.expected_s(costs.values(), None, "sm_90a") < 2 * 540 - 240, costs
+    assert len(contenders()) > len(request.contenders())
+    wide = [part.group for part in job.parts(request, request.contenders()) if "float16-float32" in part.name]
+    assert [[c.name for c in group.contenders] for group in wide] == [["cublas_fp16_f32out", "fp16_dispatch"]] * 2
 
 
 def test_what_lacks_a_package_keeps_its_row_and_nothing_left_is_an_error(run):
@@ -376,6 +453,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "RECORD_TAIL", 35)
     monkeypatch.setattr(job, "RECORD_LARGEST", 48)
     monkeypatch.setattr(job, "RECORD_DISPATCHED", (44,))
+    monkeypatch.setattr(job, "RECORD_COLD", (44,))
     monkeypatch.setattr(job, "RECORD_RECTANGLE", (64, 48, 40))
     return tmp_path, contenders
 
@@ -402,6 +480,88 @@ def test_record_keeps_a_complete_run_and_makes_it_latest(machine, capsys):
     assert "Measured here: NVIDIA H200 (132 SMs)" in out
     assert "Same track (FP32 SIMT, 64x64x64, sustained)" in out
     assert "Different track (FP16 Tensor Core, 64x64x64, sustained)" in out
+    tested = {(one["name"], one["m"], one["window"]): one for one in run[job.SELF_TESTS]}
+    assert set(tested) == {
+        (name, 64, f"{window}, warm L2")
+        for name in ("cublas_sgemm", "cublas_fp16")
+        for window in ("burst", "sustained")
+    }
+    assert all(abs(one["ratio"] - 1) <= 0.003 and one["ok"] for one in tested.values())
+    assert "A/A cublas_sgemm at 64x64x64, sustained, warm L2: 1.000" in out
+    assert not any("again" in row["name"] for row in rows)
+    assert set(run["seconds"]) >= {job.CEILINGS, "A/A 64x64x64 fp32_simt rr float32-float32"}
+
+
+def test_a_record_goes_on_in_a_second_lease_though_latest_has_moved(machine, monkeypatch, tmp_path, capsys):
+    """Interrupted there, carried over as it lies, and gone on with another day; nothing is measured twice."""
+    root, _ = machine
+    measured, original = [], job.run_part
+
+    def until_the_lease_ends(part, *rest):
+        if len(measured) == 4:
+            raise KeyboardInterrupt
+        measured.append(part.name)
+        return original(part, *rest)
+
+    monkeypatch.setattr(job, "run_part", until_the_lease_ends)
+    assert main(["compare", "--record"]) == 130
+    assert runs.latest() is None
+    (left,) = (root / "results" / "nvidia-h200").iterdir()
+    assert runs.read_run(left)[0]["complete"] is False
+
+    second = tmp_path / "second"
+    shutil.copytree(root / "results", second)
+    other = second / "nvidia-h200" / "2027-01-01-aaaaaaaaaa"
+    shutil.copytree(left, other)
+    for name, value in (("partial", "the rest"), ("revision", "aaaaaaaaaa")):
+        run = json.loads((other / runs.RUN_FILE).read_text())
+        (other / runs.RUN_FILE).write_text(json.dumps({**run, name: value}))
+    (other / runs.JOURNAL_FILE).unlink()
+    runs.make_latest(other)
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(second))
+    assert runs.latest() == other.resolve()
+
+    def counting(part, *rest):
+        measured.append(part.name)
+        return original(part, *rest)
+
+    monkeypatch.setattr(job, "run_part", counting)
+    monkeypatch.setattr(
+        runs,
+        "provenance",
+        lambda *given, before=runs.provenance: {**before(*given), "date": "2027-01-02T00:00:00+00:00"},
+    )
+    capsys.readouterr()
+    assert main(["compare", "--record"]) == 0
+    assert "5 groups are done" in capsys.readouterr().err, "ceilings and four parts"
+    assert len(measured) == len(set(measured))
+    newest = runs.latest()
+    assert newest is not None
+    assert newest.name == left.name
+    run, _ = runs.read_run(newest)
+    assert run["complete"] is True
+    assert set(run["seconds"]) == {job.CEILINGS, *measured}
+    assert len(run[job.SELF_TESTS]) == 4
+    assert not (newest / runs.JOURNAL_FILE).exists()
+
+
+def test_what_would_end_too_late_is_left_to_the_same_command(machine, monkeypatch, capsys):
+    root, _ = machine
+    costs = {"32x32x32": 5.0, "48x48x48": 1e6, "40x40x40": 5.0}
+    monkeypatch.setattr(job, "cost_of", lambda part: costs[str(part.group.shape)])
+    words = ["compare", "--shapes", "32,48,40"]
+    assert main([*words, "--seconds", "1000"]) == 0
+    assert "--seconds ended it with 2 groups left; the same command goes on" in capsys.readouterr().err
+    (folder,) = (root / "cache" / "runs").iterdir()
+    run, rows = runs.read_run(folder)
+    assert run["complete"] is False
+    assert {row["m"] for row in rows} == {32, 40}, "what is short enough fills the rest"
+    assert main(words) == 0
+    run, rows = runs.read_run(folder)
+    assert run["complete"] is True
+    assert {row["m"] for row in rows} == {32, 40, 48}
+    assert main(["compare", "--seconds", "9", "--gpus", "all"]) == 2
+    assert "--seconds" in capsys.readouterr().err
 
 
 def test_a_run_without_a_folder_is_kept_in_the_cache_and_a_failure_exits_with_1(machine, capsys):

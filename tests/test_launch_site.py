@@ -132,11 +132,27 @@ def test_transposes_and_fortran_order_are_read_as_they_are_or_refused(gpu, layou
 @pytest.mark.parametrize("layout", TRANSPOSED)
 def test_cutlass_takes_every_layout_and_says_what_ran(gpu, layout):
     a, b = TRANSPOSED[layout](integers(6, 64, 32), integers(7, 32, 16))
+    gpu.stream = 0x4444
     result = cutlass_ref.gemm(a, b, alpha=2)
+    assert set(gpu.streams) == {gpu.stream}
     assert result.kernel == f"cutlass_simt_128x256x5_s1_{layout}"
     np.testing.assert_array_equal(result.c, 2 * (a @ b))
     with pytest.raises(CatalogError, match=r"wrap_count.*warp_count"):
         cutlass_ref.gemm(a, b, tile={"threadblock_shape": [128, 128, 8], "wrap_count": [4, 2, 1], "stages": 2})
+
+
+@pytest.mark.parametrize("kernel", [*LADDER, HALF], ids=lambda kernel: kernel.name)
+def test_launches_and_clearings_go_to_the_callers_stream(gpu, kernel):
+    """Case 86. On a GPU the results say so; here every call to the driver does."""
+    m, n, k = (264, 520, 136) if kernel.name == "v8_stream_k" else (40, 48, 32)
+    need(kernel, Problem(m=m, n=n, k=k, dtype_in=kernel.dtype_in, dtype_out=kernel.dtype_out))
+    a, b = (gpu.asarray(integers(9, *extents, kernel.dtype_in)) for extents in ((m, k), (k, n)))
+    for gpu.stream in (0x4444, 0x8888):
+        gpu.streams.clear()
+        c = gemm(kernel, a, b).c
+        np.testing.assert_array_equal(np.array(c), (np.array(a, np.float64) @ np.array(b, np.float64)))
+        assert set(gpu.streams) == {gpu.stream}
+    assert len(gpu.streams) >= 1 + (kernel.name == "v8_stream_k")
 
 
 @pytest.mark.parametrize("kernel", LADDER[:3], ids=lambda kernel: kernel.name)
@@ -417,7 +433,7 @@ def test_exact_memory_is_enough_for_every_rung(gpu, contender):
     need(contender.kernel, Problem(m=35, n=79, k=19))
     shapes = "35x79x19@align_a=4@align_b=4@align_c=4@pad_c=3,9x5x7@beta=2.0"
     for problem, distribution in sanitize.problems_of(contender, shapes):
-        assert sanitize.run_under_tool(contender, problem, distribution) == ""
+        assert sanitize.run_under_tool("memcheck", contender, problem, distribution) == ""
     assert gpu.stuck == ""
 
 

@@ -11,7 +11,7 @@ from compare.libraries import LIBRARIES, CublasContender, _torch_cuda
 from compare.shapes import parse
 from kernel.errors import LaunchError, MissingToolError
 
-CUBLAS = [c for c in LIBRARIES if isinstance(c, CublasContender)]
+CUBLAS = [c for c in LIBRARIES if type(c) is CublasContender]
 SHAPES = (
     "128x96x64,7x5x3,1,1x9x7,9x1x7,35x79x19@alpha=0.5@beta=3,"
     "35x79x19@alpha=-2@beta=1@pad_a=2@pad_b=1@pad_c=3,33x18x20@align_a=4@align_b=4@align_c=4,130x128x33@input=nan"
@@ -171,3 +171,10 @@ def test_torch_switches_are_put_back_even_after_an_error():
     with pytest.raises(RuntimeError, match="inside"):
         failing()
     assert (matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction) == before
+
+
+def test_cublas_rows_of_fp16_with_beta_are_refused_where_it_rounds_twice():
+    (half,) = [contender for contender in CUBLAS if contender.name == "cublas_fp16"]
+    assert "rounds alpha * A @ B" in half.rejects(half.problem(1, 24, 8, beta=1.0))
+    assert half.rejects(half.problem(2, 24, 8, beta=1.0)) is None
+    assert half.rejects(half.problem(1, 24, 8)) is None

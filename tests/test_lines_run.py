@@ -1,5 +1,6 @@
 """The list of lines that ran: what is noted, and what is left when two sessions are put together."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -7,41 +8,104 @@ import sys
 
 import pytest
 
-from tests.lines_run import ROOT, digest, expand, main, nowhere, spans
+from tests.lines_run import ROOT, Block, blocks, digest, main, merged
+
+SOURCE = """def outer(x):
+    if x:
+        y = [
+            1,
+        ]
+        return y
+
+    def inner():
+        return 2
+
+    return inner
 
 
-def test_spans_and_back():
-    assert spans([7, 1, 2, 3]) == "1-3, 7"
-    assert expand("1-3, 7") == [1, 2, 3, 7]
-    assert spans([]) == ""
-    assert expand("") == []
+def other():
+    return 3
+"""
 
 
-def test_what_one_of_two_sessions_ran_is_not_missing(tmp_path, capsys):
-    (tmp_path / "a.py").write_text("x = 1\n")
+def report_of(tmp_path):
+    """coverage.py's own report of a program of which outer(0) was called."""
+    from coverage import Coverage
+
+    (tmp_path / "a.py").write_text(SOURCE)
+    watch = Coverage(data_file=None, include=[str(tmp_path / "a.py")], config_file=False)
+    with watch.collect():
+        names = {}
+        exec(compile(SOURCE, str(tmp_path / "a.py"), "exec"), names)
+        names["outer"](0)
+    watch.json_report(outfile=str(tmp_path / "report.json"))
+    report = json.loads((tmp_path / "report.json").read_text())
+    return {**report, "files": {"a.py": next(iter(report["files"].values()))}}
+
+
+def test_blocks_end_where_a_statement_ran_and_name_their_function(tmp_path):
+    report = report_of(tmp_path)
+    assert [str(block) for block in blocks(report)] == [
+        "a.py:3-6 outer, 2 lines",
+        "a.py:9 outer.inner, 1 lines",
+        "a.py:15 other, 1 lines",
+    ]
+    assert blocks(report, {"a.py": [3, 15]}) == [Block("a.py", "outer", (6,)), Block("a.py", "outer.inner", (9,))]
+
+
+def test_what_one_of_the_sessions_ran_is_not_missing(tmp_path, capsys):
+    (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "b.py").write_text("y = 1\n")
-    report = {
-        "files": {name: {"missing_lines": [1, 2, 3]} for name in ("a.py", "b.py", "c.py")},
-        "totals": {"num_statements": 20},
-    }
-    ran = {
-        "a.py": {"digest": digest(tmp_path / "a.py"), "lines": [2]},
-        "b.py": {"digest": "another", "lines": [1, 2, 3]},
-    }
-    assert nowhere(report, ran, tmp_path) == ({"a.py": "1, 3", "c.py": "1-3"}, ["b.py"])
-    name = "kernel/gate.py"
-    (tmp_path / "report.json").write_text(
-        json.dumps({"files": {name: {"missing_lines": [1]}}, "totals": {"num_statements": 9}})
-    )
-    (tmp_path / "ran.json").write_text(json.dumps({name: {"digest": digest(ROOT / name), "lines": []}}))
-    assert main([str(tmp_path / "report.json"), str(tmp_path / "ran.json")]) == 0
-    assert capsys.readouterr().out == "kernel/gate.py: 1\n1 of 9 lines were run by neither session\n"
+    here = {"a.py": {"digest": digest(tmp_path / "a.py"), "lines": [4, 15]}}  # 4: within the statement of 3
+    other = {"b.py": {"digest": "another", "lines": [1]}, "a.py": {**here["a.py"], "lines": [6]}}
+    assert merged([here, other], tmp_path) == ({"a.py": {3, 6, 15}}, ["b.py"])
+
+
+def test_what_nobody_ran_is_an_exit_status(tmp_path, capsys):
+    name = "kernel/intensity.py"
+    region = {"executed_lines": [1], "missing_lines": [8]}
+    report = {"files": {name: {"functions": {"": region}}}, "totals": {"num_statements": 9}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+
+    def status(line, version=""):
+        ran = {name: {"digest": version or digest(ROOT / name), "lines": [line]}}
+        (tmp_path / "ran.json").write_text(json.dumps(ran))
+        return main([str(tmp_path / "report.json"), str(tmp_path / "ran.json")])
+
+    assert main([str(tmp_path / "report.json")]) == 0
+    first = f"{name}:8 (module), 1 lines\n1 blocks, 1 of 9 lines, "
+    assert capsys.readouterr().out == f"{first}were not run without a GPU\n"
+    assert status(1) == 1
+    assert capsys.readouterr().out == f"{first}were run by no session\n"
+    assert status(8) == 0
+    assert status(8, "another") == 1
+    assert "not judged" in capsys.readouterr().out
+    (tmp_path / "nothing").mkdir()
+    for words in (
+        [],
+        [str(tmp_path / "absent.json")],
+        [__file__],
+        [str(tmp_path / "report.json"), str(tmp_path / "nothing")],
+    ):
+        assert main(words) == 2
+        assert "make coverage" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 counts lines by itself")
-def test_a_session_writes_what_it_ran(tmp_path):
-    target = tmp_path / "lines.json"
-    words = ["-q", "-p", "no:cacheprovider", "tests/test_banks.py", "-k", "broadcast"]
-    environment = {**os.environ, "GEMM_TRACKS_LINES": str(target), "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=True, capture_output=True)
-    assert json.loads(target.read_text())["kernel/banks.py"]["lines"]
+def test_every_process_of_a_session_writes_what_it_ran(tmp_path):
+    folder = tmp_path / "lines"
+    words = ["-q", "-p", "no:cacheprovider", "tests/test_banks.py", "-k", "float4 or scalar"]
+    environment = {**os.environ, "GEMM_TRACKS_LINES": str(folder), "PYTHONPATH": str(ROOT)}
+    for more in ([], ["-n", "2"]) if importlib.util.find_spec("xdist") else ([],):
+        command = [sys.executable, "-m", "pytest", *words, *more]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    files = sorted(folder.glob("*.json"))
+    assert len(files) in (1, 4)  # the session without workers; the second's controller and its two workers
+    ran = [json.loads(file.read_text()).get("kernel/banks.py", {"lines": []})["lines"] for file in files]
+    assert sum(map(bool, ran)) >= len(files) - 1
+    report = {
+        "files": {"kernel/banks.py": {"functions": {"": {"executed_lines": [], "missing_lines": ran[-1]}}}},
+        "totals": {"num_statements": len(ran[-1])},
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert main([str(tmp_path / "report.json"), str(folder)]) == 0

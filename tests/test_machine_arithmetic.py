@@ -363,6 +363,49 @@ def test_an_opcode_that_is_missing_is_named_with_its_line():
         "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%d, %d, %d, %d}, %x, %x, 1",
         "mbarrier.pending_count.b64 %d, %x",
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%x], [%x], 16, [%x]",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%x], [%w], [%x]",
+        "cp.async.bulk.tensor.2d.global.global.bulk_group [%w, {%x, %x}], [%x]",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%w], [%x], 16",
+        "cp.async.ca.shared.global [%x], [%x], 16",
+        "mov.b64 {%h, %h1, %h2, %h}, %w",
+        "mov.b64 %w, {%h, %h1, %h2, %h}",
+        "mov.b32 %d, %nothing",
+        "mov.b32 %d, nowhere",
+        "sub.sat.s32 %d, %x, %x",
+        "add.sat.f16x2 %d, %x, %x",
+        "mul.hi.u16 %h, %h1, %h2",
+        "mad.lo.cc.u64 %w, %w, %w, %w",
+        "mad.hi.sat.s32 %d, %x, %x, %x",
+        "rcp.approx.ftz.f64 %w, %w",
+        "ex2.approx.f16 %h, %h1",
+        "min.xorsign.abs.f32 %d, %x, %x",
+        "copysign.f64 %w, %w, %w",
+        "testp.finite.f64 %q, %w",
+        "cnot.b16 %h, %h1",
+        "bfind.u64 %d, %w",
+        "brev.b64 %w, %w",
+        "lop3.or.b32 %d|%q, %x, %x, %x, 1, %q",
+        "prmt.b32.f4e %d, %x, %x, %x",
+        "bfe.u64 %w, %w, %u, %u",
+        "setp.eq.f16x2 %q|%q1, %x, %x",
+        "slct.b64.s32 %w, %w, %w, %u",
+        "cvt.pack.sat.s16.s32.b32 %d, %x, %x, %x",
+        "cvt.rn.relu.f16.f32 %h, %x",
+        "cvt.rn.f16x2.f32 %d, %x",
+        "cvt.rn.sat.f16x2.f32 %d, %x, %x",
+        "cvt.u64.u32 %d, %x",
+        "ld.global.b128 %w, [%w]",
+        "ld.global.v8.b64 {%w, %w, %w, %w, %w, %w, %w, %w}, [%w]",
+        "ld.global.b32 %d, [%x+%y]",
+        "ld.global.b32 %d, %x",
+        "ld.shared::cluster.b32 %d, [%x]",
+        "atom.global.v2.f32.add {%d, %d}, [%w], {%x, %x}",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d, %d, %d, %d}, {%x, %x, %x, %x}, %w, %q, 1, 1, 0",
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%d, %d, %d, %d}, %w, %w, %q, 1, 1, 0, 0",
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%d, %d}, [%x]",
+        "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%d, %d}, {%x, %x, %x, %x}, {%x, %x}, {%d, %d}",
+        "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%d, %d}, {%x, %x}, {%x, %x}, {%d, %d}",
+        "shfl.up.b32 %d, %x, 1, 0",
     ],
 )
 def test_opcodes_with_a_seam_say_what_they_are(opcode):
@@ -375,6 +418,140 @@ def test_an_opcode_that_is_never_reached_does_no_harm():
     x = np.arange(THREADS, dtype=np.uint32)
     got = execute("mov.u32 %d, 5; setp.lt.u32 %q, %x, 1000; @%q bra DONE; tcgen05.alloc.sync %d, %x; DONE:", x)
     assert (got == 5).all()
+
+
+def top_bit(values):
+    return np.where(values == 0, -1, np.floor(np.log2(np.maximum(values, 1).astype(np.float64)))).astype(np.int64)
+
+
+def bytes_of(values, kind):
+    return values.view(np.int8 if kind == "s" else np.uint8).reshape(-1, 4).astype(np.int64)
+
+
+def halves(values):
+    return values.view(np.float16).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("body", "reference"),
+    [
+        ("bfind.u32 %d, %x;", lambda x, y, z: top_bit(x)),
+        ("bfind.s32 %d, %x;", lambda x, y, z: top_bit(np.where(x >> 31, ~x, x))),
+        ("bfind.shiftamt.u32 %d, %x;", lambda x, y, z: np.where(x == 0, -1, 31 - top_bit(x))),
+        ("cnot.b32 %d, %x;", lambda x, y, z: x == 0),
+        ("slct.u32.s32 %d, %x, %y, %z;", lambda x, y, z: np.where(z.view(np.int32) >= 0, x, y)),
+        ("slct.b32.f32 %d, %x, %y, %z;", lambda x, y, z: np.where(z.view(np.float32) >= 0, x, y)),
+        (
+            "dp4a.u32.u32 %d, %x, %y, %z;",
+            lambda x, y, z: (bytes_of(x, "u") * bytes_of(y, "u")).sum(1) + z.astype(np.int64),
+        ),
+        (
+            "dp4a.s32.u32 %d, %x, %y, %z;",
+            lambda x, y, z: (bytes_of(x, "s") * bytes_of(y, "u")).sum(1) + z.astype(np.int64),
+        ),
+        (
+            "add.sat.s32 %d, %x, %y;",
+            lambda x, y, z: np.clip(
+                x.view(np.int32).astype(np.int64) + y.view(np.int32).astype(np.int64), -(2**31), 2**31 - 1
+            ),
+        ),
+        ("mad.hi.u32 %d, %x, %y, %z;", lambda x, y, z: (x.astype(np.uint64) * y >> np.uint64(32)) + z),
+        ("mov.u32 %d, 010;", lambda x, y, z: np.full(len(x), 8)),
+        ("mov.f32 %d, 1.5;", lambda x, y, z: np.full(len(x), 0x3FC00000)),
+        ("mov.f32 %d, 0d3FF8000000000000;", lambda x, y, z: np.full(len(x), 0x3FC00000)),
+        ("mov.f32 %d, 3;", lambda x, y, z: np.full(len(x), 0x40400000)),
+        ("mov.f64 %w, 0f3FC00000; cvt.rn.f32.f64 %d, %w;", lambda x, y, z: np.full(len(x), 0x3FC00000)),
+        ("mov.f64 %w, 2.5; cvt.rn.f32.f64 %d, %w;", lambda x, y, z: np.full(len(x), 0x40200000)),
+        ("mov.f64 %w, 3; cvt.rn.f32.f64 %d, %w;", lambda x, y, z: np.full(len(x), 0x40400000)),
+    ],
+)
+def test_rarer_instructions_and_forms_of_literals(body, reference):
+    x, y, z = (words() for _ in range(3))
+    expected = np.asarray(reference(x, y, z)).astype(np.int64) & 0xFFFFFFFF
+    np.testing.assert_array_equal(execute(body, x, y, z), expected.astype(np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("test", "reference"),
+    [
+        ("finite", np.isfinite),
+        ("infinite", np.isinf),
+        ("number", lambda f: ~np.isnan(f)),
+        ("notanumber", np.isnan),
+        ("normal", lambda f: np.isfinite(f) & (np.abs(f) >= 2.0**-126)),
+        ("subnormal", lambda f: (np.abs(f) < 2.0**-126) & (f != 0)),
+    ],
+)
+def test_what_a_float_is(test, reference):
+    x = floats()
+    got = execute(f"testp.{test}.f32 %q, %x; selp.u32 %d, 1, 0, %q;", x)
+    np.testing.assert_array_equal(got, reference(x.view(np.float32)).astype(np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "reference"),
+    [
+        ("rcp.approx.ftz", lambda f: 1 / f),
+        ("sqrt.approx", np.sqrt),
+        ("rsqrt.approx", lambda f: 1 / np.sqrt(f)),
+        ("ex2.approx", np.exp2),
+        ("lg2.approx", np.log2),
+        ("sin.approx", np.sin),
+        ("cos.approx", np.cos),
+        ("tanh.approx", np.tanh),
+    ],
+)
+def test_approximate_functions_are_close(opcode, reference):
+    x = GENERATOR.uniform(0.01, 3, THREADS).astype(np.float32)
+    got = execute(f"{opcode}.f32 %d, %x;", x.view(np.uint32)).view(np.float32)
+    np.testing.assert_allclose(got, reference(x.astype(np.float64)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "reference"),
+    [
+        ("mul.rn.f16x2 %d, %x, %y", lambda a, b: a * b),
+        ("min.f16x2 %d, %x, %y", np.minimum),
+        ("max.f16x2 %d, %x, %y", np.maximum),
+        ("neg.f16x2 %d, %x", lambda a, b: -a),
+        ("abs.f16x2 %d, %x", lambda a, b: np.abs(a)),
+        ("fma.rn.f16x2 %d, %x, %y, %x", lambda a, b: a * b + a),
+    ],
+)
+def test_two_halves_at_once(opcode, reference):
+    a, b = (GENERATOR.uniform(-9, 9, 2 * THREADS).astype(np.float16).view(np.uint32) for _ in range(2))
+    expected = reference(halves(a), halves(b)).astype(np.float16).view(np.uint32)
+    np.testing.assert_array_equal(execute(f"{opcode};", a, b), expected)
+
+
+def test_labels_between_braces_are_their_braces_own():
+    """Inline assembly with a wait loop leaves the same two labels wherever it was expanded."""
+
+    def loop(last, inner=""):
+        skip = f"setp.lt.u32 p, %u, {last}; @!p bra DONE; {inner} bra.uni AGAIN;"
+        return f"{{ .reg .pred p; AGAIN: add.u32 %u, %u, 1; {skip} DONE: }} mad.lo.u32 %d, %d, 100, %u;"
+
+    x = np.arange(THREADS, dtype=np.uint32)
+    nested = "{ setp.ne.u32 p, %u, 20; @p bra DONE; add.u32 %u, %u, 5; DONE: }"
+    body = f"mov.u32 %d, 0; mov.u32 %u, 0; {loop(7)} {loop(12)} {loop(30, nested)} add.u32 %d, %d, %x;"
+    assert (execute(body, x) == 71230 + x).all()
+
+
+def test_tables_of_labels_between_braces_are_their_braces_own():
+    def choose(*added):
+        cases = "".join(f"L{i}: add.u32 %d, %d, {number}; bra END;" for i, number in enumerate(added))
+        return f"{{ T: .branchtargets L0, L1, L2; brx.idx %u, T; {cases} END: }}"
+
+    x = GENERATOR.integers(0, 3, THREADS).astype(np.uint32)
+    got = execute(f"mov.u32 %d, 0; mov.u32 %u, %x; {choose(1, 2, 3)} {choose(10, 20, 30)}", x)
+    assert (got == 11 * (x + 1)).all()
+
+
+def test_a_family_of_registers_between_braces_is_its_braces_own():
+    doubled = "{ .reg .b32 r<2>; add.u32 r0, %x, %x; mov.b32 r1, r0; mov.b32 %d, r1; }"
+    wide = "{ .reg .b64 r<2>; mul.wide.u32 r0, %d, 3; shr.u64 r1, r0, 1; cvt.u32.u64 %d, r1; }"
+    x = np.arange(THREADS, dtype=np.uint32)
+    assert (execute(doubled + wide, x) == 3 * x).all()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_faults_are_shown_with_instruction_and_source_line():
     assert "write of 4 bytes out of bounds by thread" in text
     assert "past the end of argument 2" in text
     assert "st.global.f32" in text
-    assert "kernel.cu:" in text
+    assert f"({SOURCE.name}:" in text
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,9 @@ def test_faults_are_shown_with_instruction_and_source_line():
         ({"arguments": ["seven"] * 6}, "neither a number nor a buffer"),
         ({"arguments": ["random:f33:4"] * 6}, "no type 'f33'"),
         ({"arguments": ["zeros:f32:4y"] * 6}, "are no extents"),
+        ({"arguments": ["random:f32:4:x"] * 6}, "the seed 'x' is no number"),
+        ({"arguments": ["zeros:f32:99999999999999"] * 6}, "argument 'zeros:f32:99999999999999': Unable to allocate"),
+        ({"arguments": ["zeros:f32:9999999999x9999999999"] * 6}, "argument 'zeros:f32:9999999999x9999999999'"),
         ({"arguments": ["out:f32"] * 6}, "a type and extents are needed"),
         ({"arguments": ["in:/nowhere.npy"] * 6}, "cannot be read as a .npy file"),
         ({"arguments": ["f32:1"] * 6}, "has 4 bytes; parameter 0 of gemm has 8"),

@@ -5,14 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from compare import runs
-from compare.contenders import contenders
-from compare.job import Request, parts
 from compare.measure import (
     Measurement,
     Settings,
     cold_sets,
-    estimate_s,
     measure_group,
     quick,
     record,
@@ -244,44 +240,6 @@ def test_bursts_with_a_cold_cache_are_taken_beside_warm_ones():
     settings = dataclasses.replace(record(), cold=True)
     found = measure([cublas(), SimulatedContender("v1", 9e-4)], Problem(m=1024, n=1024, k=8192), settings)
     assert set(by(found, l2="cold")) == {"cublas_sgemm", "v1"}
-
-
-def test_the_default_comparison_fits_its_four_minutes():
-    """The default set as it is, at the rates that were recorded: what launches, idling and windows cost.
-
-    The power limit holds on the tensor tracks, so that their sustained windows are the long ones. What is left of
-    the four minutes is for checks and for the host.
-    """
-    recorded = {
-        (row["name"], row["m"]): row["x_cublas"]
-        for row in runs.read_run(runs.latest())[1]
-        if row["window"] == "burst" and row["l2"] == "warm" and row["m"] == row["n"] == row["k"] and row["x_cublas"]
-    }
-    rates = {"fp32_simt": 51e12, "tf32_tensor": 350e12, "fp16_tensor": 720e12}
-    bench = SimulatedBench(cap_w=700.0)
-    spent, expected = {}, {}
-    chosen = [one for one in contenders() if one.in_default_set]
-    for part in parts(Request((), "", False), chosen):
-        problem = part.group.problem
-        members = [
-            SimulatedContender(
-                one.name,
-                problem.flop / rates[one.track] / recorded.get((one.name, problem.m), 1.0) + 1e-6,
-                family=one.family, track=one.track, noise=0.004, is_default=one.is_default,
-                is_dispatcher=one.is_dispatcher, largest_timed=one.largest_timed,
-                watts=600.0 if one.track == "fp32_simt" else 900.0,
-                refuses=one.rejects(problem) or "",
-            )
-            for one in part.group.contenders
-        ]  # fmt: skip
-        began = bench.now()
-        measure_group(members, problem, SimulatedOperands(), part.settings, bench=bench)
-        spent[part.group.name] = bench.now() - began
-        expected[part.group.name] = estimate_s(members, problem, part.settings)
-    for name, seconds in spent.items():
-        assert expected[name] == pytest.approx(seconds, rel=0.75, abs=5), name
-    assert sum(spent.values()) < 210, spent
-    assert sum(expected.values()) < 1.25 * sum(spent.values())
 
 
 def test_progress_never_goes_back():

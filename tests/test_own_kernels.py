@@ -107,9 +107,17 @@ def test_random_problems_are_those_that_it_takes_and_a_failure_can_be_repeated(c
     report = json.loads(capsys.readouterr().out)
     assert report["passed"]["without_tail"] >= 4
     assert main([*words, "transposed"]) == 1
-    command = shlex.split(json.loads(capsys.readouterr().out)["failures"][0]["command"])
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    command = shlex.split(failures[0]["command"])
     assert main(command[1:]) == 1
     assert "FAILED" in capsys.readouterr().out
+    words.remove("--json")
+    assert main([*words, "transposed"]) == 1
+    told = capsys.readouterr().out
+    assert f"and failed {len(failures)}x, transposed: largest error" in told
+    assert told.endswith(f"{len(failures)} failures\n")
+    commands = [line.removeprefix("  repeat with: ") for line in told.splitlines() if line.startswith("  repeat with")]
+    assert sorted(commands) == sorted({failure["command"] for failure in failures})
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,7 @@ def test_the_file_itself_may_be_what_is_wrong(tmp_path, capsys):
     empty = tmp_path / "empty.cu"
     empty.write_text("// nothing\n")
     status, line = refusal(capsys, "--with", empty, "--tile", "16x16")
-    assert (status, "none" in line) == (2, True)
+    assert (status, "the file has no kernel" in line) == (2, True)
 
 
 def test_options_without_a_file_and_commands_for_many_machines_are_refused(capsys):

@@ -135,3 +135,21 @@ def test_evidence_of_tails_and_numerics_can_be_measured(part, tmp_path):
     else:
         assert sum(map(len, found["bit_identical_groups"])) >= 10
         assert found["growth"]
+
+
+@pytest.mark.gpu
+def test_conflicts_of_two_of_the_three_ways_are_counted(tmp_path):
+    """Skips where counters may not be read."""
+    done = subprocess.run(
+        [sys.executable, "-m", "compare.evidence", "--only", "three_ways", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads((tmp_path / "three_ways.json").read_text())
+    if "not_available" in found:
+        pytest.skip(found["not_available"])
+    assert set(found["kernels"]) == {"v7_wide_tile", "cutlass_simt_128x256x5_s1_rr"}
+    assert all(one["conflicts"] is not None and one["wavefronts"] > 0 for one in found["kernels"].values())

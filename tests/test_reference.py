@@ -8,7 +8,7 @@ import pytest
 
 from compare import reference
 from compare.inputs import allocate, fill
-from compare.reference import Reference, error_bound, is_exact
+from compare.reference import Reference, error_bound, is_exact, output_roundoff
 from kernel.contract import Problem
 
 NONFINITE = [0.0, 1.0, -2.0, math.inf, -math.inf, math.nan]
@@ -73,6 +73,8 @@ def test_bounds_per_track():
 
     assert bound(64, "fp32_simt") == bound(65536, "fp32_simt") == bound(64, "fp32_simt", "normal") == 8 * 2.0**-24
     assert bound(1000, "fp32_simt", "positive") == pytest.approx(1000 * 2.0**-24, rel=0.01)
+    largest = error_bound(Problem(m=16384, n=16384, k=64), "fp32_simt", "uniform")
+    assert 9 * 2.0**-24 < largest < 10 * 2.0**-24
     half = {"dtype_in": "float16", "dtype_out": "float16"}
     assert bound(1024, "fp16_tensor", "positive", **half) == pytest.approx(64 * 2.0**-23, rel=0.05)
     assert bound(1024, "fp16_tensor", **half) < bound(1024, "fp16_tensor", "positive", **half)
@@ -80,6 +82,14 @@ def test_bounds_per_track():
     assert bound(64, "tf32_tensor") > bound(4096, "tf32_tensor") > 1e-4
     for track in ("fp32_simt", "tf32_tensor", "fp16_tensor"):
         assert bound(64, track, "integers") == 0.0
+
+
+def test_denormal_results_may_be_rounded_once_a_slice_of_k():
+    step = 2.0**-149
+    assert output_roundoff(Problem(m=2, n=2, k=8)) == (0.0, 1.5 * step)
+    assert output_roundoff(Problem(m=2, n=2, k=80)) == (0.0, 6 * step)
+    half = Problem(m=2, n=2, k=80, dtype_in="float16", dtype_out="float16")
+    assert output_roundoff(half) == (2.0**-11, 2.0**-24)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compare import sanitize as module
-from compare.contenders import KernelContender, every_contender
+from compare.contenders import KernelContender, contenders, every_contender
 from compare.sanitize import (
     DEFAULT_SHAPES,
     FOUND,
@@ -22,6 +22,7 @@ from compare.sanitize import (
     reported,
     sanitize,
 )
+from kernel.contract import Pointers
 from kernel.errors import MissingToolError, UsageError
 from kernel.toolchain import Tool
 
@@ -172,3 +173,19 @@ def test_planted_faults_build():
 
     assert set(artifact(planted_unit("sm_90a")).resources) == {"planted_race", "planted_divergence"}
     assert Path(module.__file__).with_name("planted_faults.cu").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "unseen"),
+    [
+        ("v13_async_k8", False),
+        ("h0_mma_sync", False),
+        ("h1_wgmma_tma", True),
+        ("h6_turned_tile", True),
+        ("cublas_fp16", True),
+    ],
+)
+def test_initcheck_leaves_alone_only_what_the_copy_engine_or_a_library_stores(name, unseen):
+    (contender,) = contenders([name])
+    problem = contender.problem(128, 256, 64)
+    assert module.stores_unseen(contender, problem, Pointers(a=1 << 20, b=2 << 20, c=3 << 20)) is unseen

@@ -50,14 +50,31 @@ def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys, monkeypat
     assert outcome.last_line == f"{tmp_path} {ROOT}"
 
 
+def test_a_record_is_told_when_its_lease_ends(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(
+        session, "run_step", lambda one, limit, write: ran.append((one, limit)) or session.Outcome(one.name, 0, 1.0, "")
+    )
+    assert session.run(["doctor", "record"], 540, None) == 0
+    (doctor, _), (record, limit) = ran
+    assert "--seconds" not in doctor.command
+    assert record.command[-2] == "--seconds"
+    assert limit - 11 <= float(record.command[-1]) <= limit - 9
+    assert limit == pytest.approx(540 - session.GRACE_S, abs=5)
+
+
 def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
     with pytest.raises(UsageError, match="recrod"):
         session.steps(["recrod"], tmp_path)
-    names = ["doctor", "tests", "sanitize", "compare", "evidence", "experiments", "tune", "record"]
+    names = ["doctor", "tests", "timing", "sanitize", "compare", "evidence", "experiments", "tune", "record"]
     found = session.steps(names, tmp_path)
     assert [s.name for s in found] == names
     for module in {s.command[s.command.index("-m") + 1] for s in found}:
         assert importlib.util.find_spec(module), module
+    watched = {step.name for step in found if step.environment.get("GEMM_TRACKS_LINES") == str(tmp_path / "lines")}
+    assert watched == {step.name for step in found if "pytest" in step.command}
+    assert {"tests", "timing"} <= watched
     lines = session.table([session.Outcome("tests", 0, 12.3, "5 passed")])
     assert len(lines) == 2
     assert "5 passed" in lines[1]

@@ -46,7 +46,7 @@ def test_what_was_not_recorded_says_so(tmp_path, monkeypatch):
 def test_counters_come_from_the_recorded_evidence(tmp_path, monkeypatch):
     folder = tmp_path / runs.RECORDED_GPU / "evidence"
     folder.mkdir(parents=True)
-    (folder / "counters.json").write_text(json.dumps({"kernels": {"v7_wide_tile": {"conflicts": 1234.0}}}))
+    (folder / "three_ways.json").write_text(json.dumps({"kernels": {"v7_wide_tile": {"conflicts": 1234.0}}}))
     hardware = {"conflicts_all": 10.0, "conflicts_loads": 1.0, "conflicts_stores": 2.0}
     run = {"kernel": "cute_sgemm", "layout": "rr", "m": 1024, "hardware": hardware}
     (folder / "cute_conflicts.json").write_text(json.dumps({"runs": [run]}))

@@ -196,6 +196,9 @@ def test_the_window_state_comes_from_polling(bench, device, monkeypatch):
         def sample(self, at):
             return Sample(at=at, power_w=500.0, throttle_mask=4)
 
+        def throttle_mask(self):
+            return 4
+
     monkeypatch.setattr(bench, "telemetry", Watts())
     assert bench.slice([Job(work(device), 1)]).throttle_mask == 4
 

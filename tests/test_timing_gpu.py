@@ -20,7 +20,7 @@ from kernel.errors import CheckError
 from tests.ceiling_references import check_output
 from tests.wrong_kernels import catalog as wrong
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 BURST = BurstSettings(stop=StoppingRule(min_rounds=20, max_rounds=20))
 QUICK_BURST = Settings(

@@ -88,19 +88,37 @@ def test_positions_rotate_over_rounds():
     assert set(first.values()) == {5}
 
 
-def test_long_slices_are_given_up_when_the_clock_sags():
+def test_long_slices_are_halved_while_the_clock_sags():
     settings = BurstSettings(long_slice_s=0.4, stop=TWENTY)
     group = contenders(6, seconds=0.02, watts=600.0)
     _, calm = run(group, settings, may_use_long_slices=True)
     assert calm.slice_s == 0.4
     assert calm.notes == ()
     bench, hot = run(group, settings, SimulatedBench(cap_w=500.0), may_use_long_slices=True)
-    assert hot.slice_s == 0.010
-    assert "the clock sagged" in hot.notes[0]
-    assert hot.rounds == 20, "rounds taken before do not count"
+    assert hot.slice_s == 0.025, "each of these launches then has a slice to itself"
+    assert hot.notes[0].startswith("rounds in which the clock sagged by more than 1.5 %: 4; ")
+    assert hot.rounds == 20
+    assert all(len(series.taken) == len(series.clocks) == 20 for series in hot.series), "sagged rounds do not count"
     assert len(bench.log[-1]) == 1
+    assert sum(bench.idles) == pytest.approx(hot.idle_s)
     _, tensor = run(group, settings)
     assert tensor.slice_s == 0.010
+
+
+def test_one_sag_costs_one_round_and_not_the_length_of_all_that_follow():
+    class SagsOnce(SimulatedBench):
+        def _run(self, job):
+            seconds, clock = super()._run(job)
+            return seconds, clock * (0.97 if len(self.log) == 12 and job.work.name == "v3" else 1.0)
+
+    bench, result = run(
+        contenders(8, seconds=0.003), BurstSettings(long_slice_s=0.4, stop=TWENTY), SagsOnce(), may_use_long_slices=True
+    )
+    assert (result.rounds, result.slice_s) == (20, 0.2)
+    assert "sagged by more than 1.5 %: 1" in result.notes[0]
+    assert len(bench.log) == 21
+    clocks = [clock for series in result.series for clock in series.clocks]
+    assert min(clocks) > 0.985 * max(clocks)
 
 
 def test_interleaving_under_a_cap_is_why_slices_are_short():

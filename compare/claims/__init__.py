@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,8 +66,12 @@ def _place(section: str) -> tuple[str, float, str]:
     return text, sum(int(part) / 100.0**i for i, part in enumerate(parts)), number
 
 
-def check(ids: Sequence[str] | None = None, evidence: Evidence | None = None) -> tuple[Result, ...]:
-    """Check all claims, or those named.
+def check(
+    ids: Sequence[str] | None = None,
+    evidence: Evidence | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> tuple[Result, ...]:
+    """Check all claims, or those named. ``progress`` is called before each with the share that is done, and its id.
 
     Raises:
         CatalogError: an unknown id.
@@ -82,7 +86,9 @@ def check(ids: Sequence[str] | None = None, evidence: Evidence | None = None) ->
             raise CatalogError(f"no claim is called {', '.join(unknown)}; gemm-tracks claims lists them")
         claims = tuple(claim for claim in claims if claim.id in ids)
     results = []
-    for claim in claims:
+    for number, claim in enumerate(claims):
+        if progress is not None:
+            progress(number / len(claims), claim.id)
         try:
             finding = claim.check(shared)
         except Unavailable as missing:

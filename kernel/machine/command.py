@@ -23,7 +23,7 @@ from kernel.machine.gemm import Outcome, simulate
 from kernel.machine.lower import Program
 from kernel.machine.mapping import lane_map, tile_problem
 from kernel.machine.memory import Buffer
-from kernel.machine.ptx import Module, parse
+from kernel.machine.ptx import Module, parse, with_source
 from kernel.machine.report import Counters, Report
 from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
@@ -67,7 +67,10 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
     if not path.is_file():
         raise UsageError(f"{path} is not a file; give a .cu or a .ptx file")
     if path.suffix == ".ptx":
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is no text, and PTX is; a .cubin cannot be run on the PTX machine") from None
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither a .cu nor a .ptx file")
     known = architectures()
@@ -77,7 +80,7 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
         )
     name = re.sub(r"\W", "_", path.stem)
     unit = Unit(name=f"file_{name}", arch=arch, source=path.absolute(), flags=("-lineinfo", *flags), allow_spills=True)
-    return artifact(unit).ptx.read_text(encoding="utf-8")
+    return with_source(artifact(unit).ptx.read_text(encoding="utf-8"), path)
 
 
 def entry_of(module: Module, symbol: str) -> str:
@@ -92,7 +95,9 @@ def entry_of(module: Module, symbol: str) -> str:
     fitting = [name for name in names if f"{len(symbol)}{symbol}" in name] if symbol else names
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(names) or "none"
+    if not names:
+        raise UsageError("the file has no kernel: neither a __global__ function nor an .entry")
+    listed = ", ".join(names)
     what = f"{symbol!r} fits {len(fitting)} entries" if symbol else f"there are {len(names)} entries; name one"
     raise UsageError(f"{what}; entries of the file: {listed}")
 
@@ -143,13 +148,18 @@ def read_argument(argument: str, number: int, size: int) -> tuple[bytes | Buffer
             raise UsageError(f"argument {argument!r}: a type and extents are needed, as in {kind}:f32:64x64")
         dtype, shape = _dtype(parts[0], argument), _extents(parts[1], argument)
         last = parts[2] if len(parts) > 2 else ""
-        if kind == "random":
-            generator = np.random.default_rng(int(last or 0))
-            array = generator.uniform(-1, 1, shape).astype(dtype)
-            return Buffer.from_array(name, array, writable=False), dtype, shape, ""
-        fill: Any = {"zeros": 0, "ones": 1, "out": np.nan if dtype.kind == "f" else -1}[kind]
-        array = np.full(shape, fill).astype(dtype)
-        return Buffer.from_array(name, array, initialised=kind != "out"), dtype, shape, last
+        if kind == "random" and not re.fullmatch(r"\d*", last):
+            raise UsageError(f"argument {argument!r}: the seed {last!r} is no number")
+        try:
+            if kind == "random":
+                generator = np.random.default_rng(int(last or 0))
+                array = generator.uniform(-1, 1, shape).astype(dtype)
+                return Buffer.from_array(name, array, writable=False), dtype, shape, ""
+            fill: Any = {"zeros": 0, "ones": 1, "out": np.nan if dtype.kind == "f" else -1}[kind]
+            array = np.full(shape, fill).astype(dtype)
+            return Buffer.from_array(name, array, initialised=kind != "out"), dtype, shape, last
+        except (MemoryError, ValueError) as error:  # too large for this machine, or for any
+            raise UsageError(f"argument {argument!r}: {error}") from None
     return _scalar(argument, size, argument), np.dtype("u1"), (), ""
 
 

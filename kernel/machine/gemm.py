@@ -14,6 +14,7 @@ from kernel.errors import MachineFault, ShapeError
 from kernel.machine.execute import run
 from kernel.machine.faults import OUTPUT_NOT_WRITTEN
 from kernel.machine.memory import ADDRESSABLE, INITIALISED, WRITABLE, WRITTEN, Buffer, place
+from kernel.machine.ptx import with_source
 from kernel.machine.report import Fault, Report
 from kernel.machine.shape import Checks
 from kernel.plan import arguments, plan
@@ -128,7 +129,7 @@ def simulate(
             cleared.data[: launch.workspace_zeroed] = 0
             cleared.shadow[: launch.workspace_zeroed] |= INITIALISED
         report = run(
-            artifact(launch.unit).ptx,
+            with_source(artifact(launch.unit).ptx.read_text(encoding="utf-8"), launch.unit.source),
             launch.entry,
             launch,
             values,

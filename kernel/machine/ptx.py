@@ -7,7 +7,8 @@ operands as text. :mod:`kernel.machine.lower` gives them meaning.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from kernel.errors import MachineFault
 
@@ -58,12 +59,16 @@ class Variable:
 
 @dataclass(slots=True)
 class Function:
-    """One entry, its statements in source order and its labels (name to index of a statement)."""
+    """One entry, its statements in source order and its labels (name to index of a statement).
+
+    A name that is declared between braces ends with ``#`` and a number: inline assembly may declare the same
+    one in every expansion.
+    """
 
     name: str
     parameters: list[Variable] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
-    """Register name (with its scope's number where nested) to type."""
+    """Register name to type."""
     families: dict[str, tuple[str, int]] = field(default_factory=dict)
     """``.reg .f32 %f<9>`` as prefix to (type, count)."""
     variables: list[Variable] = field(default_factory=list)
@@ -92,6 +97,7 @@ _GUARD = re.compile(r"@(!?)\s*([$%\w]+)\s*")
 _OPCODE = re.compile(r"[a-z_][\w.:]*")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
+_COPY = re.compile(r'(\.file\s+\d+\s+)"[^"]*kernel\.cu"')
 _ENTRY = re.compile(r"(?:\.(?:visible|weak|extern)\s+)*\.(entry|func)\b")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.*);", re.DOTALL)
 _FAMILY = re.compile(r"([$%\w]+)<(\d+)>")
@@ -102,6 +108,13 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"%?[A-Za-z_$][\w$]*")
+
+
+def with_source(text: str, source: object) -> str:
+    """PTX of a build with the name of its source file, where it has one, instead of the copy's that was compiled."""
+    if not isinstance(source, Path):
+        return text
+    return _COPY.sub(lambda found: f'{found[1]}"{source.name}"', text)
 
 
 def split_operands(text: str) -> tuple[str, ...]:
@@ -239,9 +252,33 @@ def _function(text: str, at: int, line: int, kind: str, module: Module) -> tuple
     return stop + 1, after
 
 
+@dataclass(slots=True)
+class _Scope:
+    """What one pair of braces declares: the names as written, to the names as kept."""
+
+    first: int
+    """Index of its first statement."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Registers, which are declared before they are used."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels and tables of labels, which may be used before they stand there."""
+
+    def close(self, function: Function) -> None:
+        """Settle the scope's branches. Inner scopes have closed before, so that theirs no longer match."""
+        if not self.labels:
+            return
+        for i in range(self.first, len(function.statements)):
+            statement = function.statements[i]
+            if statement.opcode[0] in ("bra", "brx"):
+                targets = tuple(self.labels.get(operand, operand) for operand in statement.operands)
+                function.statements[i] = replace(statement, operands=targets)
+        for table in set(self.labels.values()) & set(function.tables):
+            function.tables[table] = tuple(self.labels.get(label, label) for label in function.tables[table])
+
+
 def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
-    scopes: list[dict[str, str]] = []
-    scope_count = 0
+    scopes: list[_Scope] = []
+    count = 0  # of names between braces
     source = (0, 0)
     while True:
         skipped = _SPACE.match(text, at, end)
@@ -252,11 +289,11 @@ def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
             return
         first = text[at]
         if first == "{":
-            scopes.append({})
+            scopes.append(_Scope(len(function.statements)))
             at += 1
             continue
         if first == "}":
-            scopes.pop()
+            scopes.pop().close(function)
             at += 1
             continue
         if first == ";":
@@ -273,6 +310,10 @@ def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
         label = _LABEL.match(text, at, end)
         if label is not None:
             name = label[1]
+            if scopes:
+                count += 1
+                scopes[-1].labels[name] = f"{name}#{count}"
+                name = scopes[-1].labels[name]
             rest = _SPACE.match(text, label.end(), end)
             assert rest is not None
             if text.startswith((".branchtargets", ".calltargets", ".callprototype"), rest.end()):
@@ -295,14 +336,15 @@ def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
             if register is not None:
                 for declared in split_operands(register[2]):
                     family = _FAMILY.match(declared)
-                    if family is not None:
+                    if family is not None and not scopes:
                         function.families[family[1]] = (register[1], int(family[2]))
-                    elif scopes:
-                        scope_count += 1
-                        scopes[-1][declared] = f"{declared}#{scope_count}"
-                        function.registers[f"{declared}#{scope_count}"] = register[1]
-                    else:
-                        function.registers[declared] = register[1]
+                        continue
+                    for name in [f"{family[1]}{i}" for i in range(int(family[2]))] if family else [declared]:
+                        if scopes:
+                            count += 1
+                            scopes[-1].names[name] = f"{name}#{count}"
+                            name = f"{name}#{count}"
+                        function.registers[name] = register[1]
             elif not statement.startswith((".pragma", ".file", ".section", ".noreturn")):
                 function.variables.append(_variable(statement, line))
         else:
@@ -311,14 +353,14 @@ def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
         at = found.end()
 
 
-def _statement(text: str, line: int, scopes: list[dict[str, str]], source: tuple[int, int]) -> Statement:
+def _statement(text: str, line: int, scopes: list[_Scope], source: tuple[int, int]) -> Statement:
     shown = " ".join(text.split())
-    if scopes and any(scopes):
+    if any(scope.names for scope in scopes):
 
         def rename(found: re.Match[str]) -> str:
             for scope in reversed(scopes):
-                if found[0] in scope:
-                    return scope[found[0]]
+                if found[0] in scope.names:
+                    return scope.names[found[0]]
             return found[0]
 
         # The opcode's own words are left alone: a register may be called p, an opcode never is.
