@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from handwritten.tensor_catalog import H0, H0_PERSISTENT, H1, H2, H4, H5, H5_TILES, H6, KERNELS
+from handwritten.tensor_catalog import H0, H1, H2, H4, H5, H5_TILES, H6, KERNELS
 from kernel.build import artifact, build_all
 from kernel.contract import Problem
 from kernel.disassemble import sass
@@ -63,7 +63,7 @@ def test_threads_and_registers_fit_one_sm(kernel, unit):
 @every_build
 def test_products_are_those_of_the_kernel(kernel, unit):
     found = opcodes(unit, kernel.entry)
-    if kernel in (H0, H0_PERSISTENT):
+    if kernel is H0:
         assert found["HMMA.16816.F32"] > 0
         assert total(found, "LDSM.16.M88.4") > 0
         assert (found["LDSM.16.MT88.4"] > 0) == ("-DB_COLUMN_MAJOR=0" in unit.flags)
