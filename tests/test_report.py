@@ -194,6 +194,22 @@ def test_hindsight_stands_beside_what_a_dispatcher_picked():
     assert report.hindsight_table(full_run()) is None
 
 
+def test_a_dispatcher_is_held_against_the_best_way_to_call_cublas():
+    where = {"window": "sustained"}
+    rows = [
+        timed("cublas_fp16", "cublas", "fp16_tensor", 640.0, x_cublas=1.0, **where),
+        timed("cublaslt_fp16", "cublas", "fp16_tensor", 660.0, x_cublas=1.03, **where),
+        timed("fp16_dispatch", "handwritten", "fp16_tensor", 653.0, x_cublas=1.02, variant="h6", **where),
+    ]
+    (one,) = report.hindsight(rows)
+    assert one.library["name"] == "cublaslt_fp16"
+    assert one.x_library == pytest.approx(1.02 / 1.03)
+    (alone,) = report.hindsight([rows[0], rows[2]])
+    assert alone.x_library == pytest.approx(1.02)
+    (neither,) = report.hindsight([rows[2]])
+    assert neither.x_library is None
+
+
 def test_hindsight_without_a_rival_in_the_same_window_says_so():
     rows = [
         timed("simt_dispatch", "handwritten", "fp32_simt", 50.0, window="sustained", variant="v7"),
@@ -226,7 +242,10 @@ def test_geometric_means_count_every_shape_and_show_the_missing_ones():
     assert "| FP32 SIMT | `v3_small` | 0.800 over 2 of 3 | 0.800 over 2 of 3 |" in over
     assert "over 1024, 2048, 4096" in over
     assert "`cublas_sgemm`" not in over
-    assert "| `simt_dispatch` | 2048 | rr, sustained | `v3_small.vec4` | 0.796 | `v7_wide` | 1.100 | 0.724 |" in text
+    assert (
+        "| `simt_dispatch` | 2048 | rr, sustained | `v3_small.vec4` | 0.796 | 0.796 | `v7_wide` | 1.100 | 0.724 |"
+        in text
+    )
 
 
 def test_a_mean_of_half_the_shapes_or_fewer_is_not_stated():
