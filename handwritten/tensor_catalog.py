@@ -555,4 +555,27 @@ H7 = ShortRefillKernel(
     summary="h6 with less between two products of the thread that also loads",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7)
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedKernel(ShortRefillKernel):
+    """Tiles by a launch's order of clusters, which holds where blocks land on an idle GPU: launches do not overlap."""
+
+    overlaps: bool = False
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        (arguments,) = super().pack(problem, pointers)
+        if self.runner(problem) is not self:
+            return (arguments,)
+        return ((*arguments, Argument(data=bytes(range(SM_COUNT)), order=True)),)
+
+
+H8 = OrderedKernel(
+    name="h8_gpc_order",
+    tile=H7.tile,
+    fallbacks=(H6, H5, H0),
+    group_m=H7.group_m,
+    swizzle=H7.swizzle,
+    summary="h7 whose neighbouring tiles run on SMs of one GPC, which share address translation",
+)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)

@@ -10,17 +10,17 @@ from compare.contenders import KernelContender, contenders
 from compare.groups import groups
 from compare.shapes import parse
 from handwritten.catalog import KERNELS, LADDER, get
-from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, H5, H5_TILES, H6, H7, SM_COUNT, TurnedKernel
+from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, H5, H5_TILES, H6, H7, H8, SM_COUNT, TurnedKernel
 from handwritten.tensor_catalog import KERNELS as TENSOR
 from kernel.contract import MAX_GRID_X, Pointers, Problem
 from kernel.errors import RejectedError
 from kernel.plan import arguments, plan
 
 NAMES = [kernel.name for kernel in TENSOR]
-WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6)
+WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)
 POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096)
 every_kernel = pytest.mark.parametrize("kernel", TENSOR, ids=NAMES)
-every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[2:])
+every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[1:])
 
 
 def half(m, n, k, **changes):
@@ -134,8 +134,9 @@ def test_wgmma_takes_three_maps_that_the_driver_can_encode(kernel, layout, out):
     problem = half(300, 448, 136, layout=layout, dtype_out=out, lda=144, ldb=456, ldc=512, alpha=0.5, beta=2)
     assert kernel.variant(problem) == "tma"
     (packed,) = arguments(kernel, problem, POINTERS)
-    assert [len(argument.data) for argument in packed] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
-    data = b"".join(argument.data for argument in packed[3:])
+    assert [len(argument.data) for argument in packed[:10]] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
+    assert [argument.order for argument in packed] == [False] * 10 + [True] * (kernel is H8)
+    data = b"".join(argument.data for argument in packed[3:10])
     assert struct.unpack("<Qiiiqff", data) == (4096, 300, 448, 136, 512, 0.5, 2.0)
     maps = [argument.tensor_maps[0][1] for argument in packed[:3]]
     assert [record.address for record in maps] == [POINTERS.a, POINTERS.b, POINTERS.c]
@@ -222,7 +223,7 @@ def test_rows_of_c_that_end_inside_sixteen_bytes(n, out, inside):
     """The copy engine writes whole 16-byte pieces: h1, h2 and h5 write such a row's end, the others leave it."""
     problem = half(300, n, 264, layout="rc", dtype_out=out, ldc=264)
     assert {kernel.variant(problem) for kernel in (H1, H2, H5, *H5_TILES)} == {"tma"}
-    for kernel in (H6, H7):
+    for kernel in (H6, H7, H8):
         assert kernel.variant(problem) == ("h5_overlapped_launch.tma" if inside else "tma")
     for kernel in (H3, H4):
         assert kernel.variant(problem) == ("h2_cluster_multicast.tma" if inside else "tma")
@@ -231,11 +232,11 @@ def test_rows_of_c_that_end_inside_sixteen_bytes(n, out, inside):
 def test_row_major_b_in_spans_of_32_or_64_columns_needs_whole_spans():
     narrow, whole = half(300, 264, 264), half(300, 320, 264)
     assert H3.variant(narrow) == "h2_cluster_multicast.tma"
-    assert H7.variant(narrow) == "h6_turned_tile.tma"
-    for kernel in (H3, H7):
+    assert H7.variant(narrow) == H8.variant(narrow) == "h6_turned_tile.tma"
+    for kernel in (H3, H7, H8):
         assert kernel.variant(narrow.replace(layout="rc", ldb=264)) == "tma"
     assert {kernel.variant(whole) for kernel in WGMMA} == {"tma"}
-    assert {kernel.variant(narrow) for kernel in WGMMA if kernel not in (H3, H7)} == {"tma"}
+    assert {kernel.variant(narrow) for kernel in WGMMA if kernel not in (H3, H7, H8)} == {"tma"}
 
 
 @every_kernel
@@ -265,7 +266,7 @@ def test_both_output_types_are_taken_and_scale_only_is_shared(kernel):
 
 def test_the_default_set_is_timed_with_fp16_output_against_cublas():
     default = [kernel.name for kernel in TENSOR if kernel.in_default_set]
-    assert default == [kernel.name for kernel in (H0, H1, H2, H3, H5)] + ["h5_64x128", H6.name, H7.name]
+    assert default == [kernel.name for kernel in (H0, H1, H2, H3, H5)] + ["h5_64x128", H6.name, H7.name, H8.name]
     chosen = contenders()
     for text, layout in (("4096", "rr"), ("4096@layout=rc", "rc")):
         found = [g for g in groups([c for c in chosen if c.in_default_set], parse(text)[0]) if g.track == "fp16_tensor"]
