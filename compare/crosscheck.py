@@ -90,7 +90,7 @@ def medians(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]
     return found
 
 
-def crosscheck(names: Sequence[str], size: int) -> list[Agreement]:
+def crosscheck(names: Sequence[str], size: int, rounds: int = 20) -> list[Agreement]:
     """Time kernels of the FP32 track at one cube with both; needs a GPU and cuda-bench."""
     from compare.contenders import contenders
     from compare.measure import Settings, measure_group
@@ -105,7 +105,7 @@ def crosscheck(names: Sequence[str], size: int) -> list[Agreement]:
     chosen = contenders(names)
     problem = chosen[0].problem(size, size, size)
     operands = OperandSets(cupy, problem, stream=bench.stream)
-    burst = BurstSettings(long_slice_s=0.4, stop=StoppingRule(min_rounds=20, max_rounds=20))
+    burst = BurstSettings(long_slice_s=0.4, stop=StoppingRule(min_rounds=rounds, max_rounds=rounds))
     settings = Settings(burst=burst, sustained=None, cold=True, leave_out_slow=False)
     found = measure_group(chosen, problem, operands, settings, bench=bench, reverify=operands.reverify)
     ours = {one.name: 1e6 * one.median_s for one in found if one.l2 == "cold" and one.median_s is not None}

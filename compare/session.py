@@ -135,7 +135,7 @@ def steps(names: Sequence[str], out: Path) -> list[Step]:
             0.5,
             lines,
         ),
-        "slow": Step("slow", (python, "-m", "pytest", *PYTEST, "-m", "gpu and slow and not alone"), 0.9, {}),
+        "slow": Step("slow", (python, "-m", "pytest", *PYTEST, "-m", "gpu and slow and not alone"), 0.9, lines),
         "timing": Step("timing", (python, "-m", "pytest", *PYTEST, "-m", "gpu and alone and not slow"), 0.4, lines),
         "sanitize": Step("sanitize", sanitizer, 0.5, {}, reports / "sanitize.json"),
         "compare": Step("compare", (python, "-m", "compare", "compare"), 0.6, {}),

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from tests.lines_run import Recorder
+from tests.lines_run import watch
 
 
 @functools.cache
@@ -62,13 +59,12 @@ def pytest_collection_modifyitems(items):
                 break
 
 
-LINES = os.environ.get("GEMM_TRACKS_LINES", "")
-RECORDER = Recorder() if LINES and sys.version_info >= (3, 12) else None
+RECORDER = watch()
 
 
 def pytest_sessionfinish():
     if RECORDER is not None:
-        RECORDER.write(Path(LINES), f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}")
+        RECORDER.write_own()
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,7 +1,7 @@
 """Which of our lines no test session ran, block by block.
 
     make coverage                                        # without a GPU: build/coverage/lines.json
-    GEMM_TRACKS_LINES=FOLDER pytest -m gpu               # on a GPU (`make gpu-session` does): a file a process
+    GEMM_TRACKS_LINES=FOLDER pytest -m gpu               # on a GPU (`make gpu-session` does): a file for each process
     python -m tests.lines_run build/coverage/lines.json [FOLDER or FILE ...]
 
 lists the blocks that only a GPU can run, and, given what sessions on a GPU left, those that neither ran: exit status
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kernel", "handwritten", "cutlass_ref", "compare")
 
 
+RECORDER = "_gemm_tracks_recorder"
+"""Attribute of ``sys``: this module may be loaded twice, the recorder is one."""
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
@@ -29,7 +34,8 @@ def digest(path: Path) -> str:
 class Recorder:
     """Notes the first run of every line of our packages; later runs cost nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._monitoring = sys.monitoring
         self._tool = self._monitoring.COVERAGE_ID
         self._prefixes = tuple(f"{ROOT / package}/" for package in PACKAGES)
@@ -43,14 +49,31 @@ class Recorder:
             self.lines.setdefault(code.co_filename, set()).add(line)
         return self._monitoring.DISABLE
 
-    def write(self, folder: Path, process: str) -> None:
-        """Leave what this process ran as a file of its own: with pytest-xdist there are many."""
+    def write_own(self) -> None:
+        """Leave what this process ran as a file of its own."""
         files = {
             str(Path(name).relative_to(ROOT)): {"digest": digest(Path(name)), "lines": sorted(lines)}
             for name, lines in sorted(self.lines.items())
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{process}.json").write_text(json.dumps(files) + "\n", encoding="utf-8")
+        if files:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / f"{os.getpid()}.json").write_text(json.dumps(files) + "\n", encoding="utf-8")
+
+
+def watch() -> Recorder | None:
+    """Begin to note lines if GEMM_TRACKS_LINES asks for it, here and in what this process starts.
+
+    A process has one recorder, whoever asked first: a worker of pytest-xdist is started like any other process.
+    """
+    folder = os.environ.get("GEMM_TRACKS_LINES")
+    if not folder or sys.version_info < (3, 12):
+        return None
+    if not hasattr(sys, RECORDER):
+        watched = str(ROOT / "tests" / "watched")
+        given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != watched]
+        os.environ["PYTHONPATH"] = os.pathsep.join([watched, *given])
+        setattr(sys, RECORDER, Recorder(Path(folder).absolute()))
+    return getattr(sys, RECORDER)
 
 
 @dataclass(frozen=True)

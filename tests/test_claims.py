@@ -139,6 +139,57 @@ def test_measured_claims_follow_the_rows(recorded):
     assert set(runs_named.values()) == {"nvidia-h200/made-up"}, runs_named
 
 
+def test_what_the_driver_and_the_probes_answered_is_held_against_the_claims(tmp_path):
+    folder = tmp_path / "nvidia-h200" / "evidence"
+    folder.mkdir(parents=True)
+
+    def given(name, **content):
+        (folder / f"{name}.json").write_text(json.dumps({"date": "2026-01-01", **content}))
+        return Evidence(results=tmp_path)
+
+    def probe(name, predicted, counted):
+        return {"name": name, "predicted": predicted, "conflicts_per_access": counted}
+
+    assert measured.counted_model(given("counters", probes=[probe("row", 0, 0.001)])).verdict == HOLDS
+    wrong = measured.counted_model(given("counters", probes=[probe("row", 0, 0.0), probe("column", 31, 15.5)]))
+    assert wrong.verdict == DIFFERS
+    assert wrong.value == "2 address patterns on the hardware, 1 off the model: column"
+    with pytest.raises(Unavailable, match="permission"):
+        measured.counted_model(given("counters", not_available="permission"))
+
+    def kernels(contiguous):
+        names = {"v6_transposed_contiguous": contiguous, "v6_transposed_split": 0}
+        return {n: {"requests": 1000, "conflicts": c, "wavefronts": 1000 + c} for n, c in names.items()}
+
+    assert measured.counted_contiguous(given("counters", kernels=kernels(1000))).verdict == HOLDS
+    assert measured.counted_contiguous(given("counters", kernels=kernels(20))).verdict == DIFFERS
+
+    def case(name, driver, computed):
+        return {"name": name, "driver": driver, "computed": computed, "threads": 256, "registers": 128}
+
+    assert measured.driver_occupancy(given("occupancy", cases=[case("plain_1", 2, 2)])).verdict == HOLDS
+    assert measured.driver_plain(given("occupancy", cases=[case("plain_1", 2, 2)])).verdict == HOLDS
+    assert measured.driver_plain(given("occupancy", cases=[case("plain_1", 3, 3)])).verdict == DIFFERS
+    other = measured.driver_occupancy(given("occupancy", cases=[case("plain_1", 2, 2), case("v2", 1, 2)]))
+    assert (other.verdict, other.value.endswith(": v2")) == (DIFFERS, True)
+    with pytest.raises(Unavailable, match="plain_1"):
+        measured.driver_plain(given("occupancy", cases=[]))
+
+    def groups(*names):
+        return given("numerics", shape="8x8x8", bit_identical_groups=list(names), growth=[])
+
+    assert measured.bit_identity(groups(["a", "b"])).verdict == DIFFERS
+    assert measured.bit_identity(groups(["a", "b"], ["c"])).verdict == CONDITION
+    assert measured.bit_identity(groups(["a"], ["b"])).verdict == HOLDS
+
+    def grows(positive, centred):
+        entries = [("positive", positive), ("zero-mean", centred)]
+        return given("numerics", growth=[{"name": "v2", "input": kind, "power": power} for kind, power in entries])
+
+    assert measured.measured_growth(grows(0.5, 0.0)).verdict == CONDITION
+    assert measured.measured_growth(grows(0.0, 0.0)).verdict == DIFFERS
+
+
 def test_counters_are_held_against_the_claim_with_a_noise_floor(tmp_path):
     folder = tmp_path / "nvidia-h200" / "evidence"
     folder.mkdir(parents=True)

@@ -171,6 +171,51 @@ def test_catalog_recipes_keep_their_own_rules():
         Recipe(opclass="tensorop", arch=90, block=(64, 128, 64), schedule="pingpong", scheduler="streamk")
 
 
+MMA = {"opclass": "tensorop", "dtype_in": "float16", "warps": (2, 2, 1)}
+SM90 = {"arch": 90, "warps": (0, 0, 0), "stages": 0, "opclass": "tensorop", "schedule": "pingpong"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"opclass": "tensor"}, "simt or tensorop is needed"),
+        ({"layout": "xx"}, "known: rr"),
+        ({"block": (128, 128)}, "threadblock_shape is [128, 128]; three positive integers"),
+        ({"warps": (4, True, 1)}, "warp_count is [4, True, 1]; three positive integers"),
+        ({"block": (0, 128, 8)}, "threadblock_shape is [0, 128, 8]; three positive integers"),
+        ({"warps": (0, 2, 1)}, "warp_count is [0, 2, 1]; three positive integers"),
+        ({"block": (100, 128, 8), "warps": (3, 2, 1)}, "m extent 100 is not divisible by its 3 warps"),
+        ({"warps": (2, 1, 2)}, "warps along k would split the sum"),
+        ({"block": (256, 256, 8), "warps": (8, 8, 1)}, "a block has at most 1024"),
+        ({"stages": 2}, "3 to 16 are supported"),
+        ({"swizzle": 3}, "swizzle is 3; known"),
+        ({"block": (512, 512, 8), "warps": (4, 2, 1)}, "accumulators per thread"),
+        ({"block": (256, 128, 16), "stages": 16}, "bytes of shared memory"),
+        ({"block": (128, 128, 32)}, "k extent 32; 4, 8 or 16 is needed"),
+        ({"block": (80, 128, 8)}, "the warp tile's m extent"),
+        ({"block": (192, 128, 8), "warps": (4, 2, 1)}, "48 is not a power of two"),
+        ({"block": (32, 64, 4), "warps": (8, 2, 1)}, "elements (m, k) do not divide among 512 threads"),
+        ({**MMA, "block": (128, 128, 24)}, "k extent 24 is not a multiple of the instruction's 16"),
+        ({**MMA, "block": (120, 128, 32)}, "the warp tile's m extent 60 is not a multiple of the instruction's 16"),
+        ({**SM90, "opclass": "simt"}, "no sm90 SIMT template"),
+        ({**SM90, "warps": (4, 1, 1)}, "warp_count does not apply to sm90"),
+        ({**SM90, "scheduler": "round robin"}, "known: schedules"),
+        ({**SM90, "scheduler": "persistent", "block": (96, 128, 64)}, "m must be a multiple of 64"),
+        (
+            {**SM90, "scheduler": "persistent", "schedule": "cooperative", "block": (64, 128, 64)},
+            "m of 128 is needed",
+        ),
+        ({**SM90, "scheduler": "persistent", "block": (64, 260, 64)}, "n must be a multiple of 8 and at most 256"),
+        ({**SM90, "scheduler": "persistent", "block": (64, 128, 64), "cluster": (4, 4)}, "1 to 8 blocks are portable"),
+    ],
+    ids=str,
+)
+def test_each_rule_of_the_templates_is_named(changes, words):
+    with pytest.raises(CatalogError) as raised:
+        get("cutlass_simt_128x128x5_s1_rr").recipe.replace(**changes)
+    assert words in str(raised.value)
+
+
 def fp16(m, n, k, **fields):
     return Problem(m=m, n=n, k=k, dtype_in="float16", dtype_out="float16", **fields)
 

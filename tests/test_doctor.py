@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,68 @@ def test_the_command_answers_on_this_machine():
     checks = [f["check"] for f in answer["findings"]]
     assert {"Python", "g++", "nvcc", "driver and GPU", "cuda-bindings"} <= set(checks)
     assert all(f["cure"] for f in answer["findings"] if not f["ok"])
+
+
+NVML_SOURCE = """
+#include <cstring>
+struct Process { unsigned pid; unsigned long long used; unsigned gpu, compute; };
+extern "C" {
+int nvmlInit_v2() { return INIT; }
+int nvmlShutdown() { return 0; }
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
+    *handle = (void*)1;
+    return std::strcmp(uuid, "GPU-known");
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) { *handle = (void*)1; return index > 3; }
+int nvmlDeviceGetIndex(void*, unsigned* index) { *index = 3; return 0; }
+#ifdef PROCESSES
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* found) {
+    for (unsigned i = 0; i < 3; i++) found[i] = Process{i ? 1000000000 + i : SELF, 1, 0, 0};
+    *count = 3;
+    return PROCESSES;
+}
+#endif
+}
+"""
+
+
+@pytest.fixture
+def nvml(tmp_path, monkeypatch):
+    """Puts a management library that answers as told into the real one's place."""
+
+    def build(**macros):
+        library, source = tmp_path / f"nvml{len(list(tmp_path.iterdir()))}.so", tmp_path / "nvml.cpp"
+        source.write_text(NVML_SOURCE)
+        flags = [f"-D{name}={value}" for name, value in {"INIT": 0, "SELF": os.getpid(), **macros}.items()]
+        compiler = toolchain.find("g++").path
+        subprocess.run([compiler, "-shared", "-fPIC", *flags, source, "-o", library], check=True)
+        monkeypatch.setattr(driver, "_nvml", functools.partial(WHOLE_NVML, str(library)))
+
+    return build
+
+
+WHOLE_NVML = driver._nvml
+
+
+def device(index):
+    return driver.Device(
+        ordinal=0, name="made up", compute_capability=(9, 0), sm_count=1, memory_bytes=1, l2_bytes=1, index=index
+    )
+
+
+def test_who_else_computes_on_a_gpu_is_counted_where_the_driver_tells(nvml):
+    nvml(PROCESSES=0)
+    assert driver.other_processes(device(0)) == 2
+    assert driver.other_processes(device(9)) is None
+    assert driver.other_processes(device(None)) is None
+    assert driver._nvml_index("GPU-known") == 3
+    assert driver._nvml_index("MIG-slice") is None
+    for macros in ({"PROCESSES": 1}, {}, {"INIT": 9}):
+        nvml(**macros)
+        assert driver.other_processes(device(0)) is None
+
+
+def test_no_management_library_is_no_answer(monkeypatch):
+    monkeypatch.setattr(driver, "_nvml", functools.partial(WHOLE_NVML, "libnvml-that-is-nowhere.so"))
+    assert driver.other_processes(device(0)) is None
+    assert driver._nvml_index("GPU-known") is None

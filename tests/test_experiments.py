@@ -1,6 +1,9 @@
 """Tables out of recorded experiments, and medians out of nvbench's report."""
 
 import json
+import sys
+import types
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +95,49 @@ def test_agreement_is_two_percent():
     assert Agreement("v2", 101.9, 100.0).ok
     assert not Agreement("v2", 97.9, 100.0).ok
     assert not Agreement("v2", float("nan"), 100.0).ok
+
+
+def test_nvbench_times_what_it_is_given_and_its_report_is_read(monkeypatch):
+    """A stand-in for cuda-bench: registers, runs each once, and writes nvbench's report where it is told to."""
+    registered, streams = {}, []
+
+    class Registered:
+        def __init__(self, benchmark):
+            self.benchmark = benchmark
+
+        def set_name(self, name):
+            registered[name] = self.benchmark
+
+    class Launch:
+        def get_stream(self):
+            return types.SimpleNamespace(addressof=lambda: 0x77)
+
+    def run_all(words):
+        assert words[:3] == ["nvbench", "--devices", "1"]
+        for benchmark in registered.values():
+            benchmark(types.SimpleNamespace(exec=lambda once, batched: once(Launch())))
+        Path(words[-1]).write_text(json.dumps(report()))
+
+    bench = types.SimpleNamespace(register=Registered, run_all_benchmarks=run_all)
+    cuda = types.ModuleType("cuda")
+    cuda.bench = bench
+    monkeypatch.setitem(sys.modules, "cuda", cuda)
+    monkeypatch.setitem(sys.modules, "cuda.bench", bench)
+    prepared = {"v2": types.SimpleNamespace(enqueue=streams.append)}
+    assert crosscheck.nvbench_medians(prepared, device=1) == {"v2": pytest.approx(1250.0)}
+    assert streams == [0x77]
+
+
+@pytest.mark.parametrize(("ours", "status"), [(100.5, 0), (105.0, 1)])
+def test_the_cross_check_is_written_and_told(monkeypatch, tmp_path, capsys, ours, status):
+    monkeypatch.setattr(crosscheck, "crosscheck", lambda names, size: [Agreement(name, ours, 100.0) for name in names])
+    words = ["--kernels", "v2,v4", "--size", "512", "--out", str(tmp_path / "deep" / "found.json")]
+    assert crosscheck.main(words) == status
+    told = capsys.readouterr().out
+    assert told.count("DIFFERS") == 2 * status
+    kept = json.loads((tmp_path / "deep" / "found.json").read_text())
+    assert kept["size"] == 512
+    assert [(one["name"], one["ok"]) for one in kept["kernels"]] == [("v2", not status), ("v4", not status)]
 
 
 def test_a_missing_package_is_said_so(capsys):

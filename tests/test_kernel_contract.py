@@ -1,5 +1,7 @@
 """Problem, operands and plans: what is accepted, what is refused, and the sizes that overflow 32 bits."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -154,3 +156,25 @@ def test_where_a_cubin_loads(arch, present, runs):
 def test_one_root_for_all_errors():
     for error in (ShapeError, LayoutError, DtypeError, DeviceError):
         assert issubclass(error, GemmTracksError)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "words"),
+    [
+        ({"m": True}, ShapeError, "m is True; an integer is needed"),
+        ({"n": 4.0}, ShapeError, "n is 4.0; an integer is needed"),
+        ({"k": 2**31}, ShapeError, "extents from 0 to 2"),
+        ({"dtype_in": "int8"}, DtypeError, "dtype_in is 'int8'; known data types"),
+        ({"layout": "zz"}, LayoutError, "known: rr"),
+        ({"lda": 3}, LayoutError, "lda = 3; an integer of at least 4"),
+        ({"ldc": True}, LayoutError, "ldc = True; an integer"),
+        ({"align_b": 12}, LayoutError, "align_b = 12; a power of two"),
+        ({"alpha": "2"}, DtypeError, "alpha is '2'; a real number"),
+        ({"beta": 1j}, DtypeError, "beta is 1j; a real number"),
+    ],
+    ids=str,
+)
+def test_problems_that_cannot_be_are_refused_with_what_is_needed(fields, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        Problem(**{"m": 4, "n": 4, "k": 4, **fields})
+    assert Problem(m=4, n=4, k=4).lda == 4

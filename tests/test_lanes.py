@@ -127,6 +127,78 @@ def test_the_compilers_division_by_a_runtime_number_comes_out_right(a, b):
     assert value(block, "R7") == a // b
 
 
+@settings(max_examples=40, deadline=None)
+@given(WORD, WORD)
+def test_rarer_instructions_agree_with_python(a, b):
+    block, seen = run(
+        "LDC R1, c[0x0][0x210]",
+        "FLO.U32 R2, R1",
+        "FLO.U32.SH R3, R1",
+        "POPC R4, R1",
+        "SHL R5, R1, 0x4",
+        "SHR R6, R1, 0x4",
+        "SHR.U32 R7, R1, 0x4",
+        "LDC.U8 R8, c[0x0][0x211]",
+        "LDC.S16 R9, c[0x0][0x212]",
+        "LDC.64 R10, c[0x0][0x210]",
+        "MOV.64 R12, R10",
+        "IMAD.MOV.U32 R14, RZ, RZ, 0x210",
+        "LDC R15, c[0x0][R14+0x4]",
+        "CS2R R16, SRZ",
+        "HFMA2.MMA R18, -RZ, RZ, 1.5, -2",
+        constants={0x210: a, 0x214: b},
+    )
+    top = a.bit_length() - 1
+    sixteen = a >> 16
+    expected = {
+        "R2": top % 2**32,
+        "R3": 31 - top if a else 2**32 - 1,
+        "R4": a.bit_count(),
+        "R5": a << 4 & 0xFFFFFFFF,
+        "R6": (signed(a) >> 4) % 2**32,
+        "R7": a >> 4,
+        "R8": a >> 8 & 0xFF,
+        "R9": (sixteen - (sixteen >> 15 << 16)) % 2**32,
+        "R10": a,
+        "R11": b,
+        "R12": a,
+        "R13": b,
+        "R15": b,
+        "R16": 0,
+        "R17": 0,
+        "R18": 0x3E00C000,
+    }
+    assert {name: value(block, name) for name in expected} == expected
+    assert not seen.unsupported
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FLO R2, R1",
+        "SHFL.ROTATE PT, R2, R1, 0x1, 0x1f",
+        "ISETP.NEARLY.AND P0, PT, R1, R1, PT",
+        "S2R R2, SR_NEVER_HEARD_OF",
+        "MOV R2, c[0x3][0x10]",
+        "MOV c[0x0][0x10], R1",
+        "LDC R2, c[0x0][R1]",
+        "HFMA2.MMA R2, R1, RZ, 1, 1",
+        "HFMA2.MMA R2, -RZ, RZ, one, 1",
+    ],
+)
+def test_what_is_not_known_is_counted_and_forgotten(line):
+    block, seen = run("IMAD.MOV.U32 R2, RZ, RZ, 0x7", "S2R R1, SR_TID.X", line, "IMAD.MOV.U32 R3, RZ, RZ, 0x9")
+    assert sum(seen.unsupported.values()) <= 1
+    assert line.startswith(("ISETP", "MOV c")) or not block.known["R"][2].any()
+    assert value(block, "R3") == 9, "what follows is computed"
+
+
+@pytest.mark.parametrize("jump", ["BRX R1 0x20", "RET.REL.NODEC R1 0x0"])
+def test_a_jump_to_nowhere_known_ends_the_walk(jump):
+    block, _ = run("S2R R1, SR_TID.X", jump, "IMAD.MOV.U32 R3, RZ, RZ, 0x9")
+    assert not (block.value["R"][3][:32] == 9).any()
+
+
 def test_diverged_lanes_meet_again_and_keep_their_own_values():
     block, seen = run(
         "S2R R0, SR_TID.X",

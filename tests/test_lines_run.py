@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from kernel.banks import passes
+from kernel.intensity import naive
 from tests.lines_run import ROOT, Block, blocks, digest, main, merged
 
 SOURCE = """def outer(x):
@@ -91,21 +93,34 @@ def test_what_nobody_ran_is_an_exit_status(tmp_path, capsys):
         assert "make coverage" in capsys.readouterr().err
 
 
+INNER = """
+import subprocess, sys
+from kernel.intensity import naive
+
+def test_here_and_in_a_process_of_its_own():
+    naive()
+    code = "import kernel.banks as banks; banks.passes(list(range(0, 128, 4)), 4)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 counts lines by itself")
-def test_every_process_of_a_session_writes_what_it_ran(tmp_path):
-    folder = tmp_path / "lines"
-    words = ["-q", "-p", "no:cacheprovider", "tests/test_banks.py", "-k", "float4 or scalar"]
+@pytest.mark.parametrize("more", [[], ["-n", "2"]], ids=["alone", "workers"])
+def test_every_process_of_a_session_writes_what_it_ran(tmp_path, more):
+    if more and importlib.util.find_spec("xdist") is None:
+        pytest.skip("pytest-xdist is not installed")
+    folder, own = tmp_path / "lines", tmp_path / "tests"
+    own.mkdir()
+    (own / "conftest.py").write_text("from tests.conftest import *\n")
+    (own / "test_inner.py").write_text(INNER)
+    words = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(tmp_path), str(own), *more]
     environment = {**os.environ, "GEMM_TRACKS_LINES": str(folder), "PYTHONPATH": str(ROOT)}
-    for more in ([], ["-n", "2"]) if importlib.util.find_spec("xdist") else ([],):
-        command = [sys.executable, "-m", "pytest", *words, *more]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    files = sorted(folder.glob("*.json"))
-    assert len(files) in (1, 4)  # the session without workers; the second's controller and its two workers
-    ran = [json.loads(file.read_text()).get("kernel/banks.py", {"lines": []})["lines"] for file in files]
-    assert sum(map(bool, ran)) >= len(files) - 1
-    report = {
-        "files": {"kernel/banks.py": {"functions": {"": {"executed_lines": [], "missing_lines": ran[-1]}}}},
-        "totals": {"num_statements": len(ran[-1])},
-    }
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    assert main([str(tmp_path / "report.json"), str(folder)]) == 0
+    subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, check=True)
+    sessions = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+    ran, changed = merged(sessions)
+    assert not changed
+    for name, function in (("kernel/intensity.py", naive), ("kernel/banks.py", passes)):
+        code = function.__code__
+        body = {line for *_, line in code.co_lines() if line is not None and line > code.co_firstlineno}
+        assert ran[name] & body, name
+    assert len(sessions) >= 2

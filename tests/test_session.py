@@ -67,14 +67,14 @@ def test_a_record_is_told_when_its_lease_ends(tmp_path, monkeypatch):
 def test_unknown_steps_are_refused_and_the_table_has_a_line_each(tmp_path):
     with pytest.raises(UsageError, match="recrod"):
         session.steps(["recrod"], tmp_path)
-    names = ["doctor", "tests", "timing", "sanitize", "compare", "evidence", "experiments", "tune", "record"]
+    names = ["doctor", "tests", "slow", "timing", "sanitize", "compare", "evidence", "experiments", "tune", "record"]
     found = session.steps(names, tmp_path)
     assert [s.name for s in found] == names
     for module in {s.command[s.command.index("-m") + 1] for s in found}:
         assert importlib.util.find_spec(module), module
     watched = {step.name for step in found if step.environment.get("GEMM_TRACKS_LINES") == str(tmp_path / "lines")}
     assert watched == {step.name for step in found if "pytest" in step.command}
-    assert {"tests", "timing"} <= watched
+    assert {"tests", "slow", "timing"} <= watched
     lines = session.table([session.Outcome("tests", 0, 12.3, "5 passed")])
     assert len(lines) == 2
     assert "5 passed" in lines[1]

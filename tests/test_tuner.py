@@ -252,6 +252,28 @@ def test_an_interrupted_session_goes_on_where_it_stopped(session, tmp_path):
     assert third.candidates[0].log == []
 
 
+def test_tables_are_written_and_told(session, tmp_path, capsys):
+    outcome = session("512,1024")
+    empty = session("256", deadline=time.monotonic() - 1)
+    assert not empty.table.entries
+
+    def go(as_json):
+        found = {"simt": outcome, "fp16": empty}
+        tuning.tune_and_write(found, found.get, "nvidia-h200", tmp_path / "out", 5.0, as_json=as_json)
+        return capsys.readouterr()
+
+    told = go(as_json=False)
+    (path,) = (tmp_path / "out").iterdir()
+    assert [entry.kernel for entry in read(path).entries] == [entry.kernel for entry in outcome.table.entries]
+    for entry in outcome.table.entries:
+        assert f"{entry.m}x{entry.n}x{entry.k}" in told.out
+        assert entry.kernel in told.out
+    assert f"{path}: 2 entries" in told.out
+    assert "fp16: no shape was reached within 5 s" in told.err
+    assert "the dispatchers use it with" in told.err
+    assert len(json.loads(go(as_json=True).out)) == 1
+
+
 def test_other_sources_make_the_journal_as_if_it_were_not_there(session, tmp_path):
     session("512")
     one = tuner()
