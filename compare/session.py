@@ -94,7 +94,7 @@ def write_bundle(everything: bool = False) -> Path:
     from compare.contenders import KernelContender, contenders
     from compare.sanitize import planted_unit
     from cutlass_ref.catalog import CutlassKernel, bundle_files
-    from kernel import build
+    from kernel import build, placement
 
     known = (contender for contender in contenders() if isinstance(contender, KernelContender))
     chosen = [c for c in known if everything or c.in_default_set or c.family == "handwritten"]
@@ -102,7 +102,7 @@ def write_bundle(everything: bool = False) -> Path:
     if left:
         sys.stderr.write(f"left out of the bundle: {', '.join(c.name for c in left)}: {left[0].needs()} is missing\n")
         chosen = [c for c in chosen if c not in left]
-    units = [*units_of(chosen), *ceilings.units("sm_90a"), planted_unit("sm_90a")]
+    units = [*units_of(chosen), *ceilings.units("sm_90a"), planted_unit("sm_90a"), placement.unit()]
     emitted = [c.kernel for c in chosen if isinstance(c.kernel, CutlassKernel)]
     folder = build.write_bundle(units, runs.repository() / BUNDLE, bundle_files(emitted))
     (folder / runs.REVISION_FILE).write_text(runs.revision() + "\n", encoding="utf-8")

@@ -105,8 +105,6 @@ class MmaSyncKernel(TensorKernel):
     instruction: str = "mma_sync"
     vectors: tuple[int, ...] = (8, 2, 1)
     """Elements in one access to A and B, widest first: 16 or 4 bytes by cp.async, 2 bytes through a register."""
-    persistent: bool = False
-    """True where one block an SM walks over tiles; C then leaves through shared memory of its own."""
 
     @property
     def threads(self) -> int:
@@ -137,14 +135,12 @@ class MmaSyncKernel(TensorKernel):
     def launches(self, problem: Problem) -> tuple[Launch, ...]:
         tile, tiles = self.tile, self.tiles(problem)
         stage = (tile.BLOCK_M + tile.BLOCK_N) * tile.BLOCK_K * ITEMSIZE[self.dtype_in]
-        # Of each warp 16 rows of FP16, or 8 of FP32, and a barrier.
-        leaving = self.threads * tile.WARP_N + 8 if self.persistent else 0
         launch = Launch(
             unit=self.unit(problem.layout, problem.dtype_out, self.vector(problem)),
             entry=self.entry,
-            grid=(min(tiles, SM_COUNT) if self.persistent else tiles, 1, 1),
+            grid=(tiles, 1, 1),
             block=(self.threads, 1, 1),
-            dynamic_smem=tile.NUM_STAGES * stage + leaving,
+            dynamic_smem=tile.NUM_STAGES * stage,
         )
         return (launch,)
 
@@ -169,15 +165,6 @@ H0 = MmaSyncKernel(
     ),
     swizzle="chunk ^ row % 8",
     summary="mma.sync on fragments from swizzled shared memory, three cp.async stages",
-)
-
-H0_PERSISTENT = MmaSyncKernel(
-    name="h0_persistent",
-    tile=H0.tile,
-    persistent=True,
-    swizzle=H0.swizzle,
-    in_default_set=False,
-    summary="h0 in persistent blocks that load the next tile while they store one; warps meet at an mbarrier",
 )
 
 
@@ -533,4 +520,62 @@ H6 = TurnedKernel(
     summary="C^T = B^T A^T in tiles of 224 x 256, so that either layout of B comes in whole lines",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H0_PERSISTENT, H1, H2, H3, H4, H5, *H5_TILES, H6)
+
+@dataclass(frozen=True, kw_only=True)
+class ShortRefillKernel(TurnedKernel):
+    """Turned tiles whose loading thread keeps the tile's place in shared memory and brings B in one copy."""
+
+    @property
+    def b_is_three_dimensional(self) -> bool:
+        """True: one copy brings all spans of row-major B."""
+        return True
+
+    @property
+    def dynamic_smem(self) -> int:
+        """Bytes: as before, and the place of the tile that is loaded."""
+        return super().dynamic_smem + 8
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
+        a, b, c = super().maps(problem, pointers)
+        if problem.layout[1] == "r":
+            columns = self.b_columns
+            shape = (columns, problem.k, problem.n // columns)
+            box = (columns, self.tile.BLOCK_K, self.tile.BLOCK_N // columns)
+            b = _tensor_map(pointers.b, self.dtype_in, shape, (problem.ldb, columns), box)
+        yield from (a, b, c)
+
+
+H7 = ShortRefillKernel(
+    name="h7_short_refill",
+    tile=H6.tile,
+    fallbacks=(H6, H5, H0),
+    group_m=H6.group_m,
+    swizzle=H6.swizzle,
+    summary="h6 with less between two products of the thread that also loads",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedKernel(ShortRefillKernel):
+    """Tiles by a launch's order of clusters, which holds where blocks land on an idle GPU: launches do not overlap."""
+
+    overlaps: bool = False
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        (arguments,) = super().pack(problem, pointers)
+        if self.runner(problem) is not self:
+            return (arguments,)
+        return ((*arguments, Argument(data=bytes(range(SM_COUNT)), order=True)),)
+
+
+H8 = OrderedKernel(
+    name="h8_gpc_order",
+    tile=H7.tile,
+    fallbacks=(H6, H5, H0),
+    group_m=H7.group_m,
+    swizzle=H7.swizzle,
+    summary="h7 whose neighbouring tiles run on SMs of one GPC, which share address translation",
+)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)

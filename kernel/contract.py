@@ -330,6 +330,9 @@ class Argument:
 
     data: bytes
     tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
+    order: bool = False
+    """True where byte i is the place of the launch's cluster i in an order of all. As given it is the identity; a
+    launch site that knows the chip puts a permutation there (:mod:`kernel.placement`); any gives the same C."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,17 @@ from compare.contenders import KernelContender, contenders
 from compare.groups import groups
 from compare.shapes import parse
 from handwritten.catalog import KERNELS, LADDER, get
-from handwritten.tensor_catalog import FOLDER, H0, H0_PERSISTENT, H1, H2, H3, H4, H5, H5_TILES, H6, SM_COUNT
+from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, H5, H5_TILES, H6, H7, H8, SM_COUNT, TurnedKernel
 from handwritten.tensor_catalog import KERNELS as TENSOR
 from kernel.contract import MAX_GRID_X, Pointers, Problem
 from kernel.errors import RejectedError
 from kernel.plan import arguments, plan
 
 NAMES = [kernel.name for kernel in TENSOR]
-WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6)
+WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)
 POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096)
 every_kernel = pytest.mark.parametrize("kernel", TENSOR, ids=NAMES)
-every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[2:])
+every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[1:])
 
 
 def half(m, n, k, **changes):
@@ -83,27 +83,29 @@ def test_grid_covers_c_in_whole_clusters_and_persistent_blocks_fill_the_device_o
 
 def test_threads_and_shared_memory():
     problem = half(4096, 4096, 4096)
-    kernels = (H0, H0_PERSISTENT, H1, H2, H3, H4, H5, H6)
+    kernels = (H0, H1, H2, H3, H4, H5, H6, H7)
     launches = [kernel.launches(problem)[0] for kernel in kernels]
-    assert [launch.threads for launch in launches] == [256, 256, 384, 384, 256, 256, 384, 256]
-    stages = [3 * 384, 3 * 384, 4 * 384, 4 * 384, 3 * (256 + 224), 3 * (256 + 192), 3 * 384, 3 * (224 + 256)]
-    # h0_persistent: eight warps, 16 rows of 64 elements each. The next: warpgroups with buffers of 64 rows, h6 of 32.
-    stores = [0, 8 * 16 * 64 * 2, 2 * 2 * 8192, 2 * 2 * 8192, 2 * 5 * 4096, 2 * 3 * 8192, 2 * 4 * 8192, 2 * 4 * 4096]
+    assert [launch.threads for launch in launches] == [256, 384, 384, 256, 256, 384, 256, 256]
+    stages = [3 * 384, 4 * 384, 4 * 384, 3 * (256 + 224), 3 * (256 + 192), 3 * 384, *[3 * (224 + 256)] * 2]
+    # Two warpgroups with buffers of 64 rows, turned ones of 32; h7 keeps two numbers besides.
+    stores = [0, 2 * 2 * 8192, 2 * 2 * 8192, 2 * 5 * 4096, 2 * 3 * 8192, 2 * 4 * 8192, 2 * 4 * 4096, 2 * 4 * 4096 + 8]
     for launch, rows, store, kernel in zip(launches, stages, stores, kernels, strict=True):
         own = rows * 64 * 2 + store
-        assert launch.dynamic_smem == own + {H0: 0, H0_PERSISTENT: 8}.get(kernel, 1024 + 16 * kernel.tile.NUM_STAGES)
+        assert launch.dynamic_smem == own + {H0: 0}.get(kernel, 1024 + 16 * kernel.tile.NUM_STAGES)
 
 
 def test_only_the_kernels_that_wait_for_the_launch_before_may_overlap_it():
     for kernel in TENSOR:
         (launch,) = kernel.launches(half(512, 512, 64))
         waits = "wait_for_launch_before()" in (FOLDER / f"{kernel.entry}.cu").read_text(encoding="utf-8")
-        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6))
+        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7))
         elsewhere = kernel.launches(half(512, 512, 64, align_a=2))[0]
         assert not elsewhere.overlaps
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel in WGMMA if kernel is not H6], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    "kernel", [k for k in WGMMA if not isinstance(k, TurnedKernel)], ids=lambda kernel: kernel.name
+)
 @pytest.mark.parametrize("out", ["float16", "float32"])
 def test_store_buffers_fit_their_bytes_and_divide_the_tile(kernel, out):
     size = 2 if out == "float16" else 4
@@ -132,8 +134,9 @@ def test_wgmma_takes_three_maps_that_the_driver_can_encode(kernel, layout, out):
     problem = half(300, 448, 136, layout=layout, dtype_out=out, lda=144, ldb=456, ldc=512, alpha=0.5, beta=2)
     assert kernel.variant(problem) == "tma"
     (packed,) = arguments(kernel, problem, POINTERS)
-    assert [len(argument.data) for argument in packed] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
-    data = b"".join(argument.data for argument in packed[3:])
+    assert [len(argument.data) for argument in packed[:10]] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
+    assert [argument.order for argument in packed] == [False] * 10 + [True] * (kernel is H8)
+    data = b"".join(argument.data for argument in packed[3:10])
     assert struct.unpack("<Qiiiqff", data) == (4096, 300, 448, 136, 512, 0.5, 2.0)
     maps = [argument.tensor_maps[0][1] for argument in packed[:3]]
     assert [record.address for record in maps] == [POINTERS.a, POINTERS.b, POINTERS.c]
@@ -148,7 +151,7 @@ def test_wgmma_takes_three_maps_that_the_driver_can_encode(kernel, layout, out):
         assert all(stride % 16 == 0 and stride < 2**40 for stride in record.strides)
         assert record.address % 16 == 0
     assert maps[2].dtype == out
-    assert maps[2].box[1] == (32 if kernel is H6 else 64)
+    assert maps[2].box[1] == (32 if isinstance(kernel, TurnedKernel) else 64)
 
 
 @every_wgmma
@@ -158,7 +161,7 @@ def test_boxes_of_b_make_up_what_the_blocks_of_a_cluster_share(kernel, layout):
     problem = half(512, 448, 128, layout=layout)
     (packed,) = arguments(kernel, problem, POINTERS)
     box = packed[1].tensor_maps[0][1].box
-    stage = (kernel.tile.BLOCK_N if kernel is H6 else kernel.tile.MMA_N) * kernel.tile.BLOCK_K
+    stage = (kernel.tile.BLOCK_N if isinstance(kernel, TurnedKernel) else kernel.tile.MMA_N) * kernel.tile.BLOCK_K
     share = stage // max(kernel.tile.CLUSTER_M, 1)
     assert share % prod(box) == 0
 
@@ -217,20 +220,23 @@ def test_what_a_tensor_map_cannot_describe_goes_to_mma_sync(kernel, changes, rea
     ],
 )  # fmt: skip
 def test_rows_of_c_that_end_inside_sixteen_bytes(n, out, inside):
-    """The copy engine writes whole 16-byte pieces: h1, h2 and h5 write such a row's end, h3, h4 and h6 leave it."""
+    """The copy engine writes whole 16-byte pieces: h1, h2 and h5 write such a row's end, the others leave it."""
     problem = half(300, n, 264, layout="rc", dtype_out=out, ldc=264)
     assert {kernel.variant(problem) for kernel in (H1, H2, H5, *H5_TILES)} == {"tma"}
-    assert H6.variant(problem) == ("h5_overlapped_launch.tma" if inside else "tma")
+    for kernel in (H6, H7, H8):
+        assert kernel.variant(problem) == ("h5_overlapped_launch.tma" if inside else "tma")
     for kernel in (H3, H4):
         assert kernel.variant(problem) == ("h2_cluster_multicast.tma" if inside else "tma")
 
 
-def test_row_major_b_in_spans_of_32_columns_needs_whole_spans():
-    narrow, whole = half(300, 264, 264), half(300, 288, 264)
+def test_row_major_b_in_spans_of_32_or_64_columns_needs_whole_spans():
+    narrow, whole = half(300, 264, 264), half(300, 320, 264)
     assert H3.variant(narrow) == "h2_cluster_multicast.tma"
-    assert H3.variant(narrow.replace(layout="rc", ldb=264)) == "tma"
+    assert H7.variant(narrow) == H8.variant(narrow) == "h6_turned_tile.tma"
+    for kernel in (H3, H7, H8):
+        assert kernel.variant(narrow.replace(layout="rc", ldb=264)) == "tma"
     assert {kernel.variant(whole) for kernel in WGMMA} == {"tma"}
-    assert {kernel.variant(narrow) for kernel in WGMMA if kernel is not H3} == {"tma"}
+    assert {kernel.variant(narrow) for kernel in WGMMA if kernel not in (H3, H7, H8)} == {"tma"}
 
 
 @every_kernel
@@ -260,7 +266,7 @@ def test_both_output_types_are_taken_and_scale_only_is_shared(kernel):
 
 def test_the_default_set_is_timed_with_fp16_output_against_cublas():
     default = [kernel.name for kernel in TENSOR if kernel.in_default_set]
-    assert default == [kernel.name for kernel in (H0, H1, H2, H3, H5)] + ["h5_64x128", H6.name]
+    assert default == [kernel.name for kernel in (H0, H1, H2, H3, H5)] + ["h5_64x128", H6.name, H7.name, H8.name]
     chosen = contenders()
     for text, layout in (("4096", "rr"), ("4096@layout=rc", "rc")):
         found = [g for g in groups([c for c in chosen if c.in_default_set], parse(text)[0]) if g.track == "fp16_tensor"]

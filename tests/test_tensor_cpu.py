@@ -5,12 +5,11 @@ import pytest
 from compare.check import CpuExecutor, check_contender, check_shape
 from compare.contenders import KernelContender
 from compare.shapes import parse
-from handwritten.tensor_catalog import H0, H0_PERSISTENT, KERNELS, WgmmaKernel
+from handwritten.tensor_catalog import H0, KERNELS, WgmmaKernel
 
 pytestmark = pytest.mark.nvcc
 
-MMA_SYNC = [KernelContender.of(kernel) for kernel in (H0, H0_PERSISTENT)]
-every_mma_sync = pytest.mark.parametrize("contender", MMA_SYNC, ids=[contender.name for contender in MMA_SYNC])
+MMA_SYNC = KernelContender.of(H0)
 WGMMA = [kernel for kernel in KERNELS if isinstance(kernel, WgmmaKernel)]
 ALONE = [
     pytest.param(KernelContender.of(kernel), marks=[pytest.mark.slow] if kernel.shares else [], id=kernel.name)
@@ -20,25 +19,16 @@ ALONE = [
 CLUSTERED = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster > 1]
 
 
-@every_mma_sync
 @pytest.mark.parametrize("layout", ["rr", "rc"])
 @pytest.mark.parametrize("out", ["float16", "float32"])
-def test_mma_sync_is_right_in_every_width_and_in_its_loop_without_guards(contender, layout, out):
+def test_mma_sync_is_right_in_every_width_and_in_its_loop_without_guards(layout, out):
     """Races, bounds and unwritten output are looked for too. Of seven k tiles, five take the loop without guards."""
-    whole = contender.problem(128, 256, 448, layout=layout, dtype_out=out)
-    assert contender.variant(whole) == "vec8"
-    ragged = contender.problem(131, 261, 77, layout=layout, dtype_out=out, lda=80, ldb=264, ldc=264, beta=2.0)
+    whole = MMA_SYNC.problem(128, 256, 448, layout=layout, dtype_out=out)
+    assert MMA_SYNC.variant(whole) == "vec8"
+    ragged = MMA_SYNC.problem(131, 261, 77, layout=layout, dtype_out=out, lda=80, ldb=264, ldc=264, beta=2.0)
     for problem in (whole, ragged, ragged.replace(ldc=261), ragged.replace(align_b=4), ragged.replace(align_a=2)):
-        verdict = check_contender(contender, problem, CpuExecutor())
+        verdict = check_contender(MMA_SYNC, problem, CpuExecutor())
         assert verdict.ok, verdict
-
-
-@pytest.mark.slow
-def test_a_persistent_block_walks_over_several_tiles():
-    """180 tiles on 132 blocks, so that first stages of a tile load while one is stored."""
-    contender = KernelContender.of(H0_PERSISTENT)
-    verdict = check_contender(contender, contender.problem(1800, 3000, 64), CpuExecutor())
-    assert verdict.ok, verdict
 
 
 @pytest.mark.parametrize("contender", ALONE)
