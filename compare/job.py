@@ -470,11 +470,9 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
     simt, fp16 = ([c for c in dispatched if c.track == track] for track in ("fp32_simt", "fp16_tensor"))
     first, largest = RECORD_HEADLINES[0], cube(RECORD_LARGEST)
 
-    def in_layouts(
-        size: int, layouts: Sequence[str], settings: Settings, members: Sequence[Contender] = fp16
-    ) -> list[Part]:
+    def in_layouts(size: int, layouts: Sequence[str], settings: Settings) -> list[Part]:
         shapes = [cube(size).replace(layout="" if layout == "rr" else layout) for layout in layouts]
-        return [Part(group, settings) for shape in shapes for group in groups(members, shape)]
+        return [Part(group, settings) for shape in shapes for group in groups(fp16, shape)]
 
     found = []
     for size in RECORD_HEADLINES:
@@ -501,19 +499,13 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
         found += [Part(group, in_bursts) for group in groups([*simt, *(fp16 if with_fp16 else ())], shape)]
     for size in RECORD_DISPATCHED:
         if size >= RECORD_FP16_FROM:
-            found += in_layouts(size, RECORD_LAYOUTS[:1], brisk, only_first_of_cublas(fp16))
+            found += in_layouts(size, RECORD_LAYOUTS[:1], brisk)
     among_libraries = [c for c in default if c.track == "fp32_simt" and (is_reference(c) or c.family == "cutlass")]
     found += [Part(group, dataclasses.replace(both, sustained=None)) for group in groups(among_libraries, rectangle())]
     unique: dict[str, Part] = {}
     for part in found:  # a shape that two sets share is measured once
         unique.setdefault(part.name, part)
     return list(unique.values())
-
-
-def only_first_of_cublas(members: Sequence[Contender]) -> list[Contender]:
-    """Members of one track, and of cuBLAS's ways only the one that ratios refer to."""
-    first = next((c for c in members if c.family == "cublas"), None)
-    return [c for c in members if c.family != "cublas" or c is first]
 
 
 def _alone(members: Sequence[Contender], shape: Shape) -> list[Group]:
