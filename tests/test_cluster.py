@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -613,3 +614,40 @@ def test_a_build_that_a_worker_refuses_is_that_units_answer(tmp_path, monkeypatc
     hands = Submits(tmp_path, monkeypatch, cluster_builds.compiler())
     found = cluster_builds.build_over(hands, contenders(["v0_naive"]), ["sm_90a"], ("", 0))
     assert all(isinstance(one, BuildError) for one in found.values())
+
+
+def test_a_gpu_is_held_by_one_process_of_ours_at_a_time(tmp_path, monkeypatch):
+    import fcntl
+    import tempfile
+
+    from compare import cluster_workers
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    card = SimpleNamespace(uuid_hash="abc", index=0)
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(devices=(card,)))
+    with cluster_workers._alone():
+        (lock,) = tmp_path.glob("gemm-tracks-*.lock")
+        with lock.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock.chmod(0o444)
+    with cluster_workers._alone():
+        pass
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(devices=()))
+    lock.unlink()
+    with cluster_workers._alone():
+        assert not list(tmp_path.glob("*.lock"))
+
+
+def test_what_makes_two_processes_one_program_and_what_can_build(monkeypatch):
+    from compare import cluster_workers
+    from kernel import toolchain
+
+    assert re.fullmatch(r"(\d\S*|not installed), revision \S+", cluster_workers.program())
+
+    def nothing(name):
+        raise MissingToolError(f"{name} was not found")
+
+    monkeypatch.setattr(toolchain, "find", nothing)
+    assert cluster_workers.compiler() == ""
