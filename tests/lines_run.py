@@ -5,8 +5,9 @@
     python -m tests.lines_run build/coverage/lines.json [FOLDER or FILE ...]
 
 lists the blocks that only a GPU can run, and, given what sessions on a GPU left, those that neither ran: exit status
-1 where there are any. `python -m tests.lines_run --join FOLDER FILE` makes one file of a folder's. On the GPU machine lines are noted by Python itself (3.12 and later), since coverage.py is not
-installed there. A file that has changed in between is named and not judged.
+1 where there are any. `python -m tests.lines_run --join FOLDER FILE` makes one file of a folder's. On the GPU machine
+lines are noted by Python itself (3.12 and later), since coverage.py is not installed there. A file that has changed in
+between is named and not judged.
 """
 
 from __future__ import annotations
