@@ -5,8 +5,9 @@
     python -m tests.lines_run build/coverage/lines.json [FOLDER or FILE ...]
 
 lists the blocks that only a GPU can run, and, given what sessions on a GPU left, those that neither ran: exit status
-1 where there are any. On the GPU machine lines are noted by Python itself (3.12 and later), since coverage.py is not
-installed there. A file that has changed in between is named and not judged.
+1 where there are any. `python -m tests.lines_run --join FOLDER FILE` makes one file of a folder's. On the GPU machine
+lines are noted by Python itself (3.12 and later), since coverage.py is not installed there. A file that has changed in
+between is named and not judged.
 """
 
 from __future__ import annotations
@@ -129,7 +130,23 @@ def merged(sessions: Iterable[Mapping], root: Path = ROOT) -> tuple[dict[str, se
     return ran, sorted(changed)
 
 
+def joined(sessions: Iterable[Mapping]) -> dict[str, dict]:
+    """Sessions of one state of the sources as one."""
+    found: dict[str, dict] = {}
+    for session in sessions:
+        for name, entry in session.items():
+            known = found.setdefault(name, {"digest": entry["digest"], "lines": []})
+            known["lines"] = sorted({*known["lines"], *entry["lines"]})
+    return dict(sorted(found.items()))
+
+
 def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["--join"] and len(arguments) == 3:
+        files = sorted(Path(arguments[1]).glob("*.json"))
+        sessions = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+        Path(arguments[2]).write_text(json.dumps(joined(sessions)) + "\n", encoding="utf-8")
+        sys.stdout.write(f"{arguments[2]}: {len(files)} processes\n")
+        return 0
     try:
         given = [Path(name) for name in arguments]
         files = [file for path in given for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]

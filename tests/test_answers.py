@@ -1,14 +1,15 @@
 """What commands and the pages' programs answer on a terminal and into files, without a GPU."""
 
+import io
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from compare import bootstrap, readme, runs, session, three_ways
+from compare import bootstrap, console, readme, runs, session, three_ways
 from compare.cli import main
-from kernel.errors import BuildError
+from kernel.errors import BuildError, CatalogError, GemmTracksError
 from kernel.machine import engine
 
 PLAIN = """extern "C" __global__ void twice(float* p) { p[threadIdx.x] *= 2.0f; }
@@ -194,3 +195,40 @@ def test_a_compiler_that_refuses_the_engine_is_a_build_error(tmp_path):
     with pytest.raises(BuildError, match="refused the PTX machine's engine") as raised:
         engine._all_of([words], tmp_path)
     assert "not like this" in raised.value.log
+
+
+@pytest.mark.nvcc
+def test_the_time_of_a_build_from_nothing_is_taken_or_the_reason_told():
+    assert 0.1 < three_ways.compile_seconds("v0_naive") < 120
+    with pytest.raises(GemmTracksError, match="no_such_kernel cannot be built here"):
+        three_ways.compile_seconds("no_such_kernel")
+
+
+def test_a_terminal_gets_a_bar_and_a_pipe_a_line_now_and_then(monkeypatch):
+    from rich.console import Console
+
+    def told(terminal):
+        out = io.StringIO()
+        given = Console(file=out, force_terminal=terminal, width=100)
+        monkeypatch.setattr(console, "messages", lambda: given)
+        with console.progress("building", 4) as advance:
+            advance(1, "v0_naive")
+            advance(4, "v2_block_tile")
+        return out.getvalue()
+
+    assert "building" in told(terminal=True)
+    assert told(terminal=False) == ""
+    monkeypatch.setattr(console, "SAY_EVERY_S", 0.0)
+    assert told(terminal=False) == "building, 25 %: v0_naive\nbuilding, 100 %: v2_block_tile\n"
+
+
+def test_a_swizzle_is_asked_for_where_there_is_one():
+    from cutlass_ref.call import choose
+
+    chosen = choose("float32", "rr", swizzle=4)
+    assert chosen.recipe.swizzle == 4
+    with pytest.raises(CatalogError, match="swizzle applies to sm80 and SIMT kernels"):
+        choose("float16", "rr", swizzle=4)
+    variant = "cutlass_fp16_sm90_128x256x64_2x1_cooperative_persistent_rr_rastern8"
+    with pytest.raises(CatalogError, match="is a variant of"):
+        choose("float16", "rr", kernel=variant, tile={"stages": 3})

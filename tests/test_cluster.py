@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -527,3 +529,125 @@ def test_an_artifact_travels_and_is_kept_only_for_its_own_source(tmp_path, monke
     assert build.lookup(unit) == kept
     with pytest.raises(BuildError, match="another source"):
         build.keep(dataclasses.replace(unit, catalog="changed"), files)
+
+
+class Submits:
+    """A cluster whose one worker is this process: what is submitted runs at once, in a cache of its own."""
+
+    def __init__(self, folder, monkeypatch, compiler):
+        import concurrent.futures
+
+        from compare import cluster_builds
+
+        self.folder, self.monkeypatch, self.done = folder, monkeypatch, concurrent.futures.Future
+        member = SimpleNamespace(address="tcp://worker", compiler=compiler)
+        self.members, self.on_join, self.called = {"tcp://worker": member}, [], []
+        self.client = SimpleNamespace(cancel=lambda futures, force: None)
+        monkeypatch.setattr("distributed.get_worker", lambda: member)
+        monkeypatch.setattr("distributed.as_completed", list)
+        monkeypatch.setattr(cluster_builds, "compiler", lambda: compiler)
+
+    def submit(self, function, *arguments, workers):
+        from kernel import build
+
+        assert workers == ["tcp://worker"]
+        self.called.append(function.__name__)
+        future = self.done()
+        bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
+        with self.monkeypatch.context() as there:
+            there.setenv("GEMM_TRACKS_CACHE", str(self.folder / "worker"))
+            build._memo.clear()
+            try:
+                future.set_result(function(*arguments))
+            except Exception as error:
+                future.set_exception(error)
+            self.worker_bundle = os.environ.get("GEMM_TRACKS_BUNDLE")
+        build._memo.clear()
+        if bundle is None:
+            os.environ.pop("GEMM_TRACKS_BUNDLE", None)
+        return future
+
+
+@pytest.mark.nvcc
+def test_a_worker_builds_what_is_fetched_and_is_sent_what_it_lacks(tmp_path, monkeypatch):
+    from compare import ceilings, cluster_builds
+    from kernel import build
+    from kernel.contract import Artifact
+
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "here"))
+    monkeypatch.setattr(ceilings, "units", lambda arch: [])
+    build._memo.clear()
+    hands = Submits(tmp_path, monkeypatch, cluster_builds.compiler())
+    chosen = contenders(["v0_naive"])
+    found = cluster_builds.build_over(hands, chosen, ["sm_90a"], ("", 0))
+    assert all(isinstance(one, Artifact) for one in found.values())
+    assert {"build_here", "fetch_here", "lacking_here"} == set(hands.called)
+    assert hands.called.count("fetch_here") == len(found)
+    assert all(str(tmp_path / "here") in str(one.folder) for one in found.values())
+
+    import shutil
+
+    shutil.rmtree(tmp_path / "worker")
+    hands.called.clear()
+    (supply,) = hands.on_join
+    supply(hands.members["tcp://worker"])
+    assert hands.called == ["lacking_here", "install_here"]
+    assert str(tmp_path / "worker" / "bundles") in hands.worker_bundle
+
+    again = cluster_builds.build_over(hands, chosen, ["sm_90a"], ("", 0))
+    assert set(again) == set(found)
+    assert hands.called.count("build_here") == 0, "what is here is not built again"
+
+
+@pytest.mark.nvcc
+def test_a_build_that_a_worker_refuses_is_that_units_answer(tmp_path, monkeypatch):
+    from compare import ceilings, cluster_builds
+    from kernel import build
+    from kernel.errors import BuildError
+
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "here"))
+    monkeypatch.setattr(ceilings, "units", lambda arch: [])
+    monkeypatch.setattr(build, "_compile", lambda *_: (_ for _ in ()).throw(BuildError("no room left")), raising=True)
+    build._memo.clear()
+    hands = Submits(tmp_path, monkeypatch, cluster_builds.compiler())
+    found = cluster_builds.build_over(hands, contenders(["v0_naive"]), ["sm_90a"], ("", 0))
+    assert all(isinstance(one, BuildError) for one in found.values())
+
+
+def test_a_gpu_is_held_by_one_process_of_ours_at_a_time(tmp_path, monkeypatch):
+    import fcntl
+    import tempfile
+
+    from compare import cluster_workers
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    card = SimpleNamespace(uuid_hash="abc", index=0)
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(devices=(card,)))
+    with cluster_workers._alone():
+        (lock,) = tmp_path.glob("gemm-tracks-*.lock")
+        with lock.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock.chmod(0o444)
+    with cluster_workers._alone():
+        pass
+    monkeypatch.setattr(driver, "query", lambda: SimpleNamespace(devices=()))
+    lock.unlink()
+    with cluster_workers._alone():
+        assert not list(tmp_path.glob("*.lock"))
+
+
+def test_what_makes_two_processes_one_program_and_what_can_build(monkeypatch):
+    from compare import cluster_workers
+    from kernel import toolchain
+
+    assert re.fullmatch(r"(\d\S*|not installed), revision \S+", cluster_workers.program())
+
+    def nothing(name):
+        raise MissingToolError(f"{name} was not found")
+
+    monkeypatch.setattr(toolchain, "find", nothing)
+    assert cluster_workers.compiler() == ""

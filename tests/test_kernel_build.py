@@ -1,6 +1,7 @@
 """The build cache: what its key sees, and that damage and rivals never leave a stale or torn artifact."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -227,3 +228,30 @@ def test_a_read_only_home_falls_back_to_a_private_folder(tmp_path, monkeypatch):
     root = build.cache_root()
     assert root.parent == tmp_path
     assert root.stat().st_mode & 0o077 == 0
+
+
+def test_what_killed_builds_left_is_swept_and_rivals_keep_the_whole_folder(tmp_path, monkeypatch):
+    from kernel import build
+
+    old, fresh = tmp_path / ".making-old", tmp_path / ".making-fresh"
+    for folder in (old, fresh):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    build._sweep(tmp_path)
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+    torn = tmp_path / "torn"
+    (torn / "part").mkdir(parents=True)
+    (fresh / "kernel.cubin").write_bytes(b"whole")
+    build._put_in_place(fresh, torn)
+    assert (torn / "kernel.cubin").read_bytes() == b"whole"
+    assert not list(tmp_path.glob(".discarded-*"))
+
+    late = tmp_path / ".making-late"
+    late.mkdir()
+    monkeypatch.setattr(build, "_is_whole", lambda folder: True)
+    build._put_in_place(late, torn)
+    assert (torn / "kernel.cubin").read_bytes() == b"whole", "who was first stays"
+    monkeypatch.setattr(build, "_is_whole", lambda folder: False)
+    with pytest.raises(BuildError, match="could not be put in place"):
+        build._put_in_place(tmp_path / "gone", tmp_path / "nowhere")

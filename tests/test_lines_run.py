@@ -63,6 +63,19 @@ def test_what_one_of_the_sessions_ran_is_not_missing(tmp_path, capsys):
     assert merged([here, other], tmp_path) == ({"a.py": {3, 6, 15}}, ["b.py"])
 
 
+def test_files_of_many_processes_become_one(tmp_path, capsys):
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    for number, lines in enumerate(([1, 5], [2, 5], [])):
+        content = {"a.py": {"digest": "d", "lines": lines}, f"{number}.py": {"digest": "e", "lines": [7]}}
+        (folder / f"{number}.json").write_text(json.dumps(content))
+    assert main(["--join", str(folder), str(tmp_path / "one.json")]) == 0
+    assert "3 processes" in capsys.readouterr().out
+    one = json.loads((tmp_path / "one.json").read_text())
+    assert one["a.py"] == {"digest": "d", "lines": [1, 2, 5]}
+    assert list(one) == ["0.py", "1.py", "2.py", "a.py"]
+
+
 def test_what_nobody_ran_is_an_exit_status(tmp_path, capsys):
     name = "kernel/intensity.py"
     region = {"executed_lines": [1], "missing_lines": [8]}
