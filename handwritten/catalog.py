@@ -399,6 +399,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v14's grid build with loads of A after the barrier; entry name hints ptxas",
         in_default_set=False,
         rules=STREAM_RULES,
+    ),
     StreamRowsKernel(
         name="v16_stream_rows",
         tile=STREAMED_ROWS_TILE,
