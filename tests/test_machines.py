@@ -158,7 +158,7 @@ def test_of_several_gpus_one_is_chosen_by_number(monkeypatch, capsys):
     monkeypatch.setattr(driver, "query", lambda: PAIR)
     monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: object())
     seen = []
-    monkeypatch.setattr(job, "with_gpu", lambda request, asked, out, as_json: seen.append(asked.devices) or False)
+    monkeypatch.setattr(job, "with_gpu", lambda request, asked, *_, **more: seen.append(asked.devices) or False)
     assert main(["compare", "--device", "1"]) == 0
     assert seen == [(device(ordinal=1),)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
