@@ -232,6 +232,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=NARROW_TILE,
         summary="half of v7's tile at two blocks an SM, no guard in the main loop; entry name hints ptxas",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamKTileKernel(
@@ -248,6 +249,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=DRIFT_TILE,
         summary="v7's tile with stream-K and warps that drift: an mbarrier in mid-tile; entry name hints ptxas",
+        in_default_set=False,
         rules=DRIFT_RULES,
     ),
     ClusterSplitKernel(
@@ -264,6 +266,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=NARROW_TILE,
         summary="v9's tile split along k over a cluster, summed in shared memory; entry name hints ptxas",
+        in_default_set=False,
         largest_timed=4096,
         rules=STREAM_RULES,
     ),
@@ -314,6 +317,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=NARROW_TILE,
         summary="v9 with stream-K behind whole tiles, loads spread over a tile's steps; entry name hints ptxas",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamKTileKernel(
@@ -329,6 +333,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=ASYNC_TILE,
         summary="the same code as v13_async_k8; entry name hints ptxas",
+        in_default_set=False,
         vector_operands="bc",
         largest_timed=4096,
         rules=ASYNC_RULES,
@@ -381,6 +386,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=WIDE_TILE,
         summary="v14 with one block a tile; entry name hints ptxas",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamTileKernel(
@@ -397,7 +403,6 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=WIDE_TILE,
         summary="v14's grid build with loads of A after the barrier; entry name hints ptxas",
-        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamRowsKernel(
@@ -489,7 +494,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         k_groups=4,
         summary="v13's loop on 64 x 128, four groups of warps with steps of their own; entry name hints ptxas",
         rules=SPLIT_RULES,
-        largest_timed=4096,
+        largest_timed=2048,
     ),
     BlockSplitKernel(
         name="v17_small",
