@@ -12,6 +12,7 @@ import difflib
 from handwritten import tensor_catalog
 from handwritten.dispatch import DispatchKernel
 from handwritten.kernel import HandwrittenKernel, Rule
+from handwritten.pass_tile import TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel, StreamRowsKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.tensor_catalog import TensorKernel
@@ -35,6 +36,9 @@ DRIFT_TILE = Tile(
 )  # fmt: skip
 ASYNC_TILE = Tile(
     BLOCK_M=128, BLOCK_N=256, BLOCK_K=8, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=5
+)  # fmt: skip
+PASS_TILE = Tile(
+    BLOCK_M=128, BLOCK_N=256, BLOCK_K=16, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=6
 )  # fmt: skip
 SMALL_TILE = Tile(
     BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, WARP_M=32, WARP_N=32, THREAD_M=4, THREAD_N=8, NUM_STAGES=4
@@ -129,6 +133,24 @@ STAGED_WRITE = Rule(
     lambda t: t.BLOCK_M * 4 // t.THREAD_M * (t.BLOCK_N + 4) <= t.NUM_STAGES * t.BLOCK_K * (t.BLOCK_M + 4 + t.BLOCK_N),
     "a group of rows on its way to C must fit where the tiles were (NUM_STAGES, BLOCK_K)",
 )
+
+EARLY_LOADS = StreamKTileKernel(
+    name="v14_early_loads",
+    tile=WIDE_TILE,
+    summary="v7's tile with v12's stream-K: one wait a tile at the loop's top, loads of A kept before it",
+    in_default_set=False,
+    rules=STREAM_RULES,
+    largest_timed=4096,
+)
+EARLY_LOADS_HINT = StreamKTileKernel(
+    name="v14_early_loads_hint",
+    stem="v14_early_loads",
+    entry_name_hint=HINT,
+    tile=WIDE_TILE,
+    summary="one wait a tile at the loop's top, loads of A kept before it, stream-K; entry name hints ptxas",
+    rules=STREAM_RULES,
+)
+
 
 LADDER: tuple[HandwrittenKernel, ...] = (
     HandwrittenKernel(
@@ -356,22 +378,8 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         in_default_set=False,
         rules=ASYNC_RULES,
     ),
-    StreamKTileKernel(
-        name="v14_early_loads",
-        tile=WIDE_TILE,
-        summary="v7's tile with v12's stream-K: one wait a tile at the loop's top, loads of A kept before it",
-        in_default_set=False,
-        rules=STREAM_RULES,
-        largest_timed=4096,
-    ),
-    StreamKTileKernel(
-        name="v14_early_loads_hint",
-        stem="v14_early_loads",
-        entry_name_hint=HINT,
-        tile=WIDE_TILE,
-        summary="one wait a tile at the loop's top, loads of A kept before it, stream-K; entry name hints ptxas",
-        rules=STREAM_RULES,
-    ),
+    EARLY_LOADS,
+    EARLY_LOADS_HINT,
     StreamTileKernel(
         name="v14_early_loads_grid",
         tile=WIDE_TILE,
@@ -552,6 +560,24 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v17 with a 64 x 16 tile, for n up to 16",
         in_default_set=False,
         rules=SPLIT_RULES,
+    ),
+    TransposingPassKernel(
+        name="v18_transposing_pass",
+        tile=PASS_TILE,
+        summary="A transposed by a launch before, then TMA for both operands by one thread, and v14's stream-K",
+        fallback=EARLY_LOADS,
+        in_default_set=False,
+        rules=STREAM_RULES,
+    ),
+    TransposingPassKernel(
+        name="v18_transposing_pass_hint",
+        stem="v18_transposing_pass",
+        entry_name_hint=HINT,
+        tile=PASS_TILE,
+        summary="A transposed by a launch before, TMA for both operands, stream-K; entry name hints ptxas",
+        fallback=EARLY_LOADS_HINT,
+        in_default_set=False,
+        rules=STREAM_RULES,
     ),
     HandwrittenKernel(
         name="s1_smem_only",
