@@ -74,6 +74,23 @@ def test_stream_k_tiles_add_the_shares_of_one_tile(name, columns):
         assert verdict.ok, verdict
 
 
+# Both widths of C, pitches that n leaves room in, ragged k; several tiles a block, whole ones and shares.
+PASS_SHAPES = (
+    "129x260x331@align_a=4@align_c=4@beta=-1.0,1x4x513@alpha=0.5,300x517x77@pad_a=1@pad_b=3@alpha=0.5@beta=3.0,"
+    "129x257x331@pad_b=3@pad_c=1@align_a=4@input=integers,5x3x433@pad_b=1,1280x256x16,1410x260x33@input=integers"
+)
+
+
+@pytest.mark.parametrize("name", ["v18_transposing_pass", "v18_transposing_pass_hint"])
+def test_a_pass_and_its_product_are_right_and_hand_over_what_tensor_maps_cannot_describe(name):
+    (contender,) = [c for c in LADDER if c.name == name]
+    for shape in parse(f"{PASS_SHAPES},128x512x512@beta=2.0,33x64x20@align_b=4,33x66x20"):
+        verdict = check_shape(contender, shape, CpuExecutor())
+        assert verdict.ok, verdict
+        handed = shape.align_b == 4 or verdict.problem.ldb % 4 != 0
+        assert contender.variant(verdict.problem).startswith("v14_early_loads" if handed else "vec")
+
+
 def test_stream_k_adds_the_shares_of_one_tile():
     (contender,) = [c for c in LADDER if c.name == "v8_stream_k"]
     for shape in parse(STREAM_K_SHAPES):

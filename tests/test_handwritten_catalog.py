@@ -10,6 +10,7 @@ import pytest
 
 from handwritten.catalog import KERNELS, LADDER, get
 from handwritten.kernel import FOLDER
+from handwritten.pass_tile import LOADING_THREADS, TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel, StreamRowsKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
@@ -27,6 +28,7 @@ SPLIT = [kernel for kernel in LADDER if isinstance(kernel, ClusterSplitKernel)]
 CLUSTER_SPLIT = [kernel for kernel in SPLIT if type(kernel) is ClusterSplitKernel]
 BLOCK_SPLIT = [kernel for kernel in SPLIT if isinstance(kernel, BlockSplitKernel)]
 STREAM_ROWS = [kernel for kernel in SPLIT if isinstance(kernel, StreamRowsKernel)]
+PASSES = [kernel for kernel in LADDER if isinstance(kernel, TransposingPassKernel)]
 every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 
 
@@ -43,10 +45,10 @@ def test_file_stem_is_entry_symbol(kernel):
     text = kernel.source.read_text(encoding="utf-8")
     renamed = re.search(rf'#define (\w+) {kernel.name}\n#include "\1\.cu"', text)
     body = (FOLDER / f"{renamed[1]}.cu").read_text(encoding="utf-8") if renamed else text
-    symbols = re.findall(r'extern "C" __global__ void __launch_bounds__\([^;{]*?\)\s+(\w+)\(const float\*', body)
+    symbols = re.findall(r'extern "C" __global__ void __launch_bounds__\([^;{]*?\)\s+(\w+)\(const [f_]', body)
     if kernel in STREAM_TILE:  # one source for several entries: the symbol comes with the build
         assert symbols == ["ENTRY"]
-        (launch,) = kernel.launches(Problem(m=64, n=64, k=64))
+        *_, launch = kernel.launches(Problem(m=64, n=64, k=64))
         assert launch.entry == kernel.entry
         assert f"-DENTRY={kernel.entry}" in launch.unit.flags
         return
@@ -93,7 +95,7 @@ def test_grid_is_the_exact_ceiling_or_a_reason_with_count_and_limit(kernel, m, n
     if blocks <= 2**31 - 1:
         blocks = blocks // 8 if kernel in SPLIT else blocks
         assert kernel.rejects(problem) is None
-        (launch,) = kernel.launches(problem)
+        *_, launch = kernel.launches(problem)
         expected = blocks
         if kernel in STREAM_K:
             expected = min(ceil(Fraction(blocks, 4)), SM_COUNT)
@@ -120,7 +122,7 @@ def test_more_blocks_than_a_grid_axis_but_x_holds_run(kernel):
 
 @every_kernel
 def test_a_block_has_as_many_threads_as_thread_tiles(kernel):
-    (launch,) = kernel.launches(Problem(m=1, n=1, k=1))
+    *_, launch = kernel.launches(Problem(m=1, n=1, k=1, ldb=4))
     tile = kernel.tile
     elements = tile.BLOCK_M * tile.BLOCK_N
     if kernel in BLOCK_SPLIT:
@@ -128,7 +130,8 @@ def test_a_block_has_as_many_threads_as_thread_tiles(kernel):
     if kernel in STREAM_ROWS:
         lanes_along_k = 32 * tile.THREAD_N // tile.BLOCK_N
         elements *= kernel.k_warps * lanes_along_k
-    assert launch.threads * max(tile.THREAD_M, 1) * max(tile.THREAD_N, 1) == elements
+    threads = launch.threads - (LOADING_THREADS if kernel in PASSES else 0)
+    assert threads * max(tile.THREAD_M, 1) * max(tile.THREAD_N, 1) == elements
 
 
 @every_kernel
@@ -178,11 +181,16 @@ def test_a_pitch_whose_bytes_pass_63_bits_is_refused_by_name():
     ],
 )
 def test_variant_follows_alignment_of_the_operands_that_are_reached_by_vectors(kernel, changes, aligned):
-    if kernel in STREAM_TILE and "n" in changes:
+    if kernel in PASSES:
+        aligned = aligned if aligned in (True, "a", "c") else False
+        if aligned is False:
+            assert kernel.variant(Problem(m=64, n=64, k=64).replace(**changes)) == f"{kernel.fallback.name}.vec1"
+            return
+    elif kernel in STREAM_TILE and "n" in changes:
         aligned = False  # there extents matter too: the loop has no place for part of an access
     problem = Problem(m=64, n=64, k=64).replace(**changes)
     wide = aligned is True or (aligned is not False and aligned not in kernel.vector_operands)
-    (launch,) = kernel.launches(problem)
+    *_, launch = kernel.launches(problem)
     width = "vec4" if wide else "vec1"
     slices = launch.cluster[0]
     assert kernel.variant(problem) == width + (f"_split{slices}" if slices > 1 else "")
@@ -199,7 +207,9 @@ def test_kernels_without_vectors_have_one_build_and_no_variant():
 
 @every_kernel
 def test_tile_reaches_the_source_as_macros(kernel):
-    for unit in kernel.units():
+    own = [unit for unit in kernel.units() if unit.source == kernel.source]
+    assert len(own) == len(kernel.widths)
+    for unit in own:
         for name, value in kernel.tile.items():
             assert f"-D{name}={value}" in unit.flags
 
@@ -228,6 +238,9 @@ def test_tile_reaches_the_source_as_macros(kernel):
         ("v10_drift", {"NUM_STAGES": 3}, "NUM_STAGES >= 4"),
         ("v10_drift", {"NUM_STAGES": 10}, "a block can have 232448"),
         ("v11_few_columns", {"BLOCK_M": 256}, "tile of B evenly"),
+        ("v18_transposing_pass", {"NUM_STAGES": 10}, "a block can have 232448"),
+        ("v18_transposing_pass", {"BLOCK_M": 64}, "256 threads of 240 registers"),
+        ("v18_transposing_pass", {"BLOCK_M": 512, "BLOCK_N": 64}, "a box of a tensor map ends at 256"),
         ("s1_smem_only", {"BLOCK_M": 64}, "at most 1024 threads"),
         ("v1_thread_tile", {"THREAD_M": 3}, "fill the block tile"),
         ("v0_naive", {"BLOCK_M": 5}, "whole warps"),
@@ -300,12 +313,57 @@ def test_a_cut_covers_every_step_once_and_whole_tiles_come_in_whole_waves(kernel
     assert cut.blocks <= SM_COUNT * kernel.blocks_per_sm
     assert cut.whole_tiles % cut.blocks == 0 or cut.whole_tiles == tiles
     assert cut.whole_tiles * steps + cut.shared_steps == tiles * steps
-    (launch,) = kernel.launches(problem)
+    *_, launch = kernel.launches(problem)
+    if kernel in PASSES:
+        return  # its workspace has a test of its own
     part = 4 * tile.BLOCK_M * tile.BLOCK_N
     assert launch.workspace == (kernel.header_bytes + cut.blocks * part if cut.shared_steps else 0)
     flags = cut.blocks * kernel.threads // 32
     assert launch.workspace_zeroed == (4 + 4 * flags if cut.shared_steps else 0)
     assert launch.workspace_zeroed <= kernel.header_bytes
+
+
+@pytest.mark.parametrize("kernel", PASSES, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 4, 1), (130, 260, 1000), (4096, 4096, 4096), (33, 16896, 65)])
+def test_a_pass_zeroes_the_flags_and_turns_a_into_the_workspace_behind_them(kernel, m, n, k):
+    problem = Problem(m=m, n=n, k=k, lda=k + 3, align_a=4)
+    turning, product = kernel.launches(problem)
+    tile, cut = kernel.tile, kernel.cut(problem)
+    parts = 4 * tile.BLOCK_M * tile.BLOCK_N * (cut.blocks if cut.shared_steps else 0)
+    pitch = ceil(Fraction(m, 4)) * 4
+    assert turning.workspace == product.workspace == kernel.header_bytes + parts + 4 * k * pitch
+    assert turning.workspace_zeroed == product.workspace_zeroed == 0
+    assert 4 + 4 * cut.blocks * kernel.threads // 32 <= kernel.header_bytes
+    rows = ceil(Fraction(m, 64))
+    assert turning.grid == (rows * min(ceil(Fraction(k, 64)), 64), 1, 1)
+    assert (turning.entry, turning.unit) == (f"{kernel.entry}_pass", product.unit)
+    first, second = arguments(kernel, problem, Pointers(a=4, b=2 << 40, c=3 << 40, workspace=4 << 40))
+    values = struct.unpack("<QQQiiqq", b"".join(argument.data for argument in first))
+    copy = (4 << 40) + kernel.header_bytes + parts
+    assert values == (4 << 40, copy, 4, m, k, k + 3, pitch)
+    (a,), (b,) = (argument.tensor_maps for argument in second[:2])
+    assert (a[1].address, a[1].shape, a[1].strides, a[1].box) == (copy, (m, k), (4 * pitch,), (128, 16))
+    assert (b[1].address, b[1].shape, b[1].strides, b[1].box) == (2 << 40, (n, k), (4 * n,), (256, 16))
+    assert {one[1].swizzle for one in (a, b)} == {0}
+
+
+@pytest.mark.parametrize("kernel", PASSES, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"ldb": 65}, "pitch is 260"), ({"align_b": 8}, "multiple of 8 bytes"), ({"ldb": 2**38}, "less than")],
+)
+def test_what_no_tensor_map_of_b_describes_goes_to_v14(kernel, changes, why):
+    problem = Problem(m=64, n=64, k=64).replace(**changes)
+    assert kernel.runner(problem) is kernel.fallback
+    assert kernel.fallback.name == kernel.name.replace("v18_transposing_pass", "v14_early_loads")
+    assert why in kernel.why(problem)
+    assert kernel.variant(problem) == f"{kernel.fallback.name}.{kernel.fallback.variant(problem)}"
+    assert kernel.launches(problem) == kernel.fallback.launches(problem)
+    pointers = Pointers(a=1 << 40, b=2 << 40, c=3 << 40, workspace=4 << 40)
+    assert kernel.pack(problem, pointers) == kernel.fallback.pack(problem, pointers)
+    assert set(kernel.fallback.units()) < set(kernel.units())
+    whole = Problem(m=1, n=1, k=1, ldb=4, align_a=4, align_c=4)
+    assert (kernel.runner(whole), kernel.why(whole), kernel.variant(whole)) == (kernel, "", "vec1")
 
 
 def test_steps_beyond_32_bits_are_not_shared():

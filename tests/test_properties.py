@@ -23,6 +23,7 @@ from compare.rows import COLUMNS, NAMES, row
 from compare.shapes import Shape
 from cutlass_ref.catalog import CutlassKernel
 from handwritten.kernel import HandwrittenKernel
+from handwritten.pass_tile import TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
 from handwritten.tensor_catalog import MmaSyncKernel, WgmmaKernel
@@ -111,13 +112,15 @@ def cover(kernel, problem, launches):
     tiles = [-(-extent // block) for extent, block in ((problem.m, tile.BLOCK_M), (problem.n, tile.BLOCK_N))]
     whole = tiles[0] * tiles[1]
     if isinstance(kernel, (StreamKKernel, StreamKTileKernel)):
-        (launch,) = launches
+        *before, launch = launches
+        assert len(before) == isinstance(kernel, TransposingPassKernel)
+        assert all(one.threads == 256 and one.blocks % -(-problem.m // 64) == 0 for one in before)
         steps = -(-problem.k // tile.BLOCK_K)
         cut = kernel.shares(problem) if isinstance(kernel, StreamKKernel) else kernel.cut(problem)
         at_once = SM_COUNT * getattr(kernel, "blocks_per_sm", 1)
         assert cut.blocks == min(at_once, -(-whole * steps // kernel.least_steps)) == launch.blocks
         assert cut.whole_tiles * steps + cut.shared_steps == whole * steps
-        assert launch.workspace == 0 or launch.workspace >= 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
+        assert cut.shared_steps == 0 or launch.workspace >= 4 * tile.BLOCK_M * tile.BLOCK_N * launch.blocks
     elif isinstance(kernel, BlockSplitKernel):
         launch, *adding = launches
         slices, parts = kernel.cut(problem)
@@ -215,12 +218,24 @@ def test_parameters_hold_what_was_given(kernel, data):
         return  # what others emit is packed by code of theirs, which has tests of its own
     maps = [tensor_map for value in flat for _, tensor_map in value.tensor_maps]
     plain = [value for value in flat if not value.tensor_maps]
+    turned = isinstance(kernel.runner(problem), TransposingPassKernel)
     if maps:
-        assert [one.address for one in maps] == [where.a, where.b, where.c]
+        runner = kernel.runner(problem)
+        mapped = [where.workspace + runner.copy_offset(problem), where.b] if turned else [where.a, where.b, where.c]
+        assert [one.address for one in maps] == mapped
         assert all(stride % 16 == 0 for one in maps for stride in one.strides)
         assert all(1 <= extent <= 2**32 for one in maps for extent in one.shape)
         assert all(1 <= extent <= 256 for one in maps for extent in one.box)
-    else:
+    if turned:
+        assert [number(value, "<Q") for value in packed[0][:3]] == [where.workspace, mapped[0], where.a]
+        assert [number(value, "<i") for value in packed[0][3:5]] == [problem.m, problem.k]
+        assert number(packed[0][5], "<q") == problem.lda
+        assert number(plain[0], "<Q") == where.c
+        assert [number(value, "<i") for value in plain[1:4]] == [problem.m, problem.n, problem.k]
+        assert number(plain[4], "<q") == problem.ldc
+        assert same_single(number(plain[5], "<f"), problem.alpha)
+        assert same_single(number(plain[6], "<f"), problem.beta)
+    elif not maps:
         assert [number(value, "<Q") for value in plain[:3]] == [where.a, where.b, where.c]
         assert [number(value, "<i") for value in plain[3:6]] == [problem.m, problem.n, problem.k]
         assert [number(value, "<q") for value in plain[6:9]] == [problem.lda, problem.ldb, problem.ldc]

@@ -94,9 +94,11 @@ def lane_map(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
     b = _numbered(problem.k, problem.n, problem.dtype_in, TAG_B)
     checks = Checks(races=False, initialised=False, counting=False)
     outcome = simulate(kernel, problem, a, b, checks=checks, blocks=[0], keep_going=True, trace=TRACE_LIMIT)
-    report = outcome.reports[0]
+    launches = plan(kernel, problem).launches
+    # Of several the one under the kernel's own name multiplies; what goes before or after it has a suffix.
+    at = next((i for i, one in enumerate(launches) if one.entry == getattr(kernel, "entry", "")), 0)
+    launch, report = launches[at], outcome.reports[at]
     assert report.trace is not None
-    launch = plan(kernel, problem).launches[0]
     code = program(artifact(launch.unit).ptx, launch.entry)
     trace = report.trace[report.trace["thread"] < LANES]
     kinds = code.code["op"][trace["ins"]]
