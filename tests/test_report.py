@@ -97,6 +97,51 @@ def test_the_gap_in_words_follows_the_interval(tflops, words):
     assert report.closing_lines(rows)[0].endswith(words)
 
 
+def test_the_gap_by_hand_stands_beside_the_clocks_that_explain_it():
+    rows = [
+        timed("v7", "handwritten", "fp32_simt", 50.0, sm_clock_mhz=1950.0, power_w=700.0),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0),
+        timed("cublas_fp16", "cublas", "fp16_tensor", 600.0),
+        timed("h7", "handwritten", "fp16_tensor", 650.0, sm_clock_mhz=1300.0, power_w=690.0),
+        timed("fp16_dispatch", "handwritten", "fp16_tensor", 655.0),
+    ]
+    different = report.closing_lines(rows)[1]
+    assert "by hand, v7 against h7, 50.0 of 650.0 TFLOP/s, 1 to 13.0" in different
+    assert "these ran at 1950 and 1300 MHz (700 W and 690 W), where the peaks are 1 to 6.7." in different
+    del rows[3]["sm_clock_mhz"], rows[4]
+    rows[3]["sm_clock_mhz"] = None
+    assert report.closing_lines(rows)[1].endswith("1 to 13.0.")
+
+
+def test_a_dispatcher_alone_does_not_set_the_scene():
+    large = {"shape": (16384, 16384, 16384)}
+    rows = [
+        timed("v7", "handwritten", "fp32_simt", 50.0),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0),
+        timed("simt_dispatch", "handwritten", "fp32_simt", 56.0, **large),
+        timed("cublas_sgemm", "cublas", "fp32_simt", 53.0, **large),
+    ]
+    assert report.scene(rows).shape.m == 4096
+    assert report.scene(rows[2:]).shape.m == 16384
+
+
+def test_the_ladder_shows_one_build_and_no_crowd():
+    rates = {
+        "v1": 10.0,
+        "v4_a": 20.0,
+        "v4_b": 21.0,
+        "v9": 30.0,
+        "v9_hint": 29.0,
+        "v11_a": 40.0,
+        "v11_b": 45.0,
+        "v11_c": 44.0,
+    }
+    rows = [timed(name, "handwritten", "fp32_simt", rate) for name, rate in rates.items()]
+    text = report.markdown([*rows, timed("cublas_sgemm", "cublas", "fp32_simt", 50.0)], {})
+    ladder = text[text.index("**The ladder.**") :].split("**The tracks.**")[0]
+    assert [name for name in rates if f"| `{name}` |" in ladder] == ["v1", "v4_a", "v4_b", "v9", "v11_b"]
+
+
 def test_windows_are_never_mixed_in_a_closing_line():
     rows = [
         timed("v7", "handwritten", "fp32_simt", 49.0, window="burst"),
