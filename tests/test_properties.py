@@ -144,7 +144,7 @@ def cover(kernel, problem, launches):
         assert launch.cluster == (cluster, 1, 1)
         assert launch.blocks == min(padded, SM_COUNT // cluster * cluster)
     elif isinstance(kernel, MmaSyncKernel):
-        assert [launch.grid for launch in launches] == [(min(whole, SM_COUNT) if kernel.persistent else whole, 1, 1)]
+        assert [launch.grid for launch in launches] == [(whole, 1, 1)]
     elif isinstance(kernel, CutlassKernel) and kernel.recipe.arch == 80 and kernel.recipe.swizzle == 1:
         gemms = [launch for launch in launches if launch.unit.name != "cutlass_clear_flags.sm_90a"]
         if not kernel.recipe.is_stream_k:
