@@ -1,6 +1,7 @@
 """The bench's host side on a CuPy that exists only in tests: queueing, gates, graphs, clocks, failures."""
 
 import sys
+import time
 import types
 
 import pytest
@@ -168,6 +169,27 @@ def test_a_window_counts_its_second_half(bench, device):
     assert reading.ended - reading.began == pytest.approx(reading.total_s / 2, rel=0.05)
     assert reading.clock_mhz == pytest.approx(1500.0, rel=1e-3)
     assert reading.state.power_w is None
+
+
+def test_power_is_read_while_a_full_queue_holds_the_host(bench, device, monkeypatch):
+    class Full(Kernel):
+        def enqueue(self, stream):
+            time.sleep(1e-3)
+            super().enqueue(stream)
+
+    class Watts:
+        note = ""
+
+        def sample(self, at):
+            return Sample(at=at, power_w=500.0)
+
+        def throttle_mask(self):
+            return None
+
+    monkeypatch.setattr(bench, "telemetry", Watts())
+    reading = bench.window(Job(Work("k", (Full(device, 1e-3),)), 1), 0.6)
+    assert reading.state.power_w == 500.0
+    assert bench.window(Job(work(device, 1e-3), 10), 0.6).state.power_w is None
 
 
 def test_a_window_of_one_long_launch_still_has_two_halves(bench, device):
