@@ -70,8 +70,12 @@ def bits(values):
     return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
 
 
+IN_ORDER = [k for k in LADDER if max(getattr(k, "k_warps", 1), getattr(k, "k_groups", 1)) == 1]
+"""v16 and v17 deal k out to warps of one block, whatever they are told: integers say whether those are right."""
+
+
 @pytest.mark.parametrize("special", [False, True], ids=["random", "special"])
-@pytest.mark.parametrize("kernel", LADDER, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", IN_ORDER, ids=lambda kernel: kernel.name)
 def test_ladder_is_ordered_fmas_to_the_bit(kernel, special):
     problem = Problem(m=67, n=130, k=35)
     a, b, c = numbers(problem, special=special)
