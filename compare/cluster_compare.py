@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare import runs
+from compare import dispatch_tables, runs
 from compare.building import Built, refused, units_of
 from compare.cluster import (
     Cluster,
@@ -371,8 +371,13 @@ def provenance_of(cluster: Cluster, request: Request, built_with: str) -> dict[s
     hosts = list(dict.fromkeys(member.host for member in seated))
     shared = {key: said[key] for key in ("driver", "packages")}
     place = {"gpu": PTX_MACHINE} if cluster.cpu else {}
+    chosen = request.contenders()
+    if seated[0].device is not None:
+        chosen = tuple(one.on(seated[0].device.name, seated[0].device.sm_count) for one in chosen)
+    tables = dispatch_tables.used(chosen)
     cards = [card_of(member, member.device, hosts) for member in seated if member.device is not None]
-    return {**mine, **shared, **place, "gpus": cards, "hosts": len(hosts), "places": len(seated), "engine": engine()}
+    here = {"gpus": cards, "hosts": len(hosts), "places": len(seated), "engine": engine()}
+    return {**mine, **shared, **place, "dispatch_tables": tables, **here}
 
 
 def without_address(words: Sequence[str]) -> list[str]:

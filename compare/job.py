@@ -218,6 +218,8 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
             console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
         else:
             print_rows(rows, report.origin(run, recorded=True))
+            if not rows:
+                raise NoDeviceError("the recorded run has nothing of these kernels at these shapes; that needs a GPU")
             recorded = {row["name"] for row in rows}
             named = chosen if request.patterns else request.own
             absent = [contender.name for contender in named if contender.name not in recorded]

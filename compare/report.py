@@ -205,6 +205,8 @@ def tables(rows: Iterable[Row], width: int | None = None) -> list[Table]:
             if not inside:
                 continue
             known = fields(track) if len(cards) < 2 else (*fields(track), CARD_FIELD)
+            if len({form_of(row) for row in inside}) > 1:  # two rows of a name: what tells them apart stays
+                known = tuple(f._replace(head=f.head._replace(goes=0)) if f.head.text == "layout" else f for f in known)
             used = [f for f in known if f.head.folds or any(f.cell(row) for row in inside)]
             lines = [
                 ([f.cell(row) for f in used], "" if is_timed(row) else "red" if row["ok"] is False else "dim")
@@ -583,25 +585,25 @@ def _different_track(found: Gaps) -> str:
             f"{', on two cards of one model' if sgemm['gpu_uuid_hash'] != fp16['gpu_uuid_hash'] else ''}"
         )
     if found.ours is not None and found.tensor is not None:
-        parts.append(_by_hand(found.ours, found.tensor, fp16_peak / fp32_peak if fp32_peak and fp16_peak else None))
+        parts.append(_by_hand(found.ours, found.tensor))
     if not parts:
         return f"{place}: cuBLAS was not timed on both tracks and no peak is known, so no gap is stated."
     return f"{place}: {'; '.join(parts)}."
 
 
-def _by_hand(simt: Row, tensor: Row, peaks: float | None) -> str:
+def _by_hand(simt: Row, tensor: Row) -> str:
     """The gap between the best hand-written kernels of both tracks, and why it is not the datasheet's."""
     text = (
         f"by hand, {simt['name']} against {tensor['name']}, {simt['tflops']:.1f} of {tensor['tflops']:.1f} TFLOP/s, "
         f"1 to {tensor['tflops'] / simt['tflops']:.1f}"
     )
-    slow, fast = tensor["sm_clock_mhz"], simt["sm_clock_mhz"]
-    if not (slow and fast and peaks):
+    low, high = (peak_behind(row, "pct_track_peak_at_clock") for row in (simt, tensor))
+    if not (low and high and simt["sm_clock_mhz"] and tensor["sm_clock_mhz"]):
         return text
     watts = " and ".join(f"{row['power_w']:.0f} W" for row in (simt, tensor) if row["power_w"])
     return text + (
-        f"; the peaks assume one clock, these ran at {fast:.0f} and {slow:.0f} MHz{f' ({watts})' if watts else ''}, "
-        f"where the peaks are 1 to {peaks * slow / fast:.1f}"
+        f"; they ran at {simt['sm_clock_mhz']:.0f} and {tensor['sm_clock_mhz']:.0f} MHz"
+        f"{f' ({watts})' if watts else ''}, and at those clocks the peaks are 1 to {high / low:.1f}"
     )
 
 
@@ -724,11 +726,15 @@ def _means_table(rows: Sequence[Row], source: str) -> ResultTable | None:
     if not lines:
         return None
     cubes = [row for row in rows if row["m"] == row["n"] == row["k"] and row["family"] != "cublas"]
-    sizes = ", ".join(map(str, sorted({row["m"] for row in cubes})))
+    sizes = "; ".join(
+        f"{TRACK_TITLES[track].partition(' (')[0]} {', '.join(map(str, sorted(found)))}"
+        for track in TRACK_ORDER
+        if (found := {row["m"] for row in cubes if row["track"] == track})
+    )
     return ResultTable(
         "Over the squares",
-        f"{source}. Geometric means of the ratio to cuBLAS on the same track, warm L2, over {sizes}; over n of N where "
-        "the rest has no time, and left out where that is half of them.",
+        f"{source}. Geometric means of the ratio to cuBLAS on the same track, warm L2, over the squares where the "
+        f"track was timed ({sizes}); over n of N where the rest has no time, and left out where that is half of them.",
         ("track", "kernel", "", *WINDOWS),
         (False, False, False, True, True),
         (False, True, False, False, False),

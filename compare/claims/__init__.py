@@ -83,7 +83,7 @@ def check(
     if ids:
         unknown = sorted(set(ids) - {claim.id for claim in claims})
         if unknown:
-            raise CatalogError(f"no claim is called {', '.join(unknown)}; gemm-tracks claims lists them")
+            raise CatalogError(f"no claim is called {', '.join(unknown)}; gemm-tracks claims --json lists their ids")
         claims = tuple(claim for claim in claims if claim.id in ids)
     results = []
     for number, claim in enumerate(claims):
