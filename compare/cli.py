@@ -9,6 +9,7 @@ Exit status: 0 done; 1 a check or gate failed; 2 bad usage; 3 a GPU or tool that
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -638,8 +639,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A terminal that is not Unicode gets question marks rather than no answer.
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors="replace")
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if empty := without_value(words):
+        return fail(f"{empty} has an empty value; give it one, or leave it out", 2)
     try:
-        status = app(args=list(arguments) if arguments is not None else None, prog_name=NAME, standalone_mode=False)
+        status = app(args=words, prog_name=NAME, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # what a closed pipe has to say, it says here and not at exit
     except GemmTracksError as error:
@@ -665,6 +669,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == STOPPED:  # typer says nothing of an interrupt
         return fail("stopped", STOPPED)
     return status if isinstance(status, int) else 0
+
+
+def without_value(words: Sequence[str]) -> str:
+    """The first option whose value is empty, as from a shell variable that is not set; else empty."""
+    for option, value in itertools.pairwise([*words, "none"]):
+        if option.startswith("--") and option.endswith("="):
+            return option[:-1]
+        if option.startswith("-") and not value:
+            return option
+    return ""
 
 
 def unusable(error: OSError | MemoryError | UnicodeDecodeError) -> str:

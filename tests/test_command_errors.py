@@ -107,7 +107,18 @@ def test_inspecting_what_is_no_kernel(folder, capsys):
     assert "machine code and brings no source; --sass" in line
 
 
-@pytest.mark.parametrize("given", ["", ",", " , "])
+@pytest.mark.parametrize(
+    "words",
+    [["compare", "--gpus", ""], ["compare", "--shapes", "", "--json"], ["check", "--device="], ["tune", "-t", ""]],
+)
+def test_an_option_whose_value_is_empty_is_not_the_default(capsys, words):
+    """As from a shell variable that is not set."""
+    status, line = error_of(words, capsys)
+    assert status == 2
+    assert "has an empty value" in line
+
+
+@pytest.mark.parametrize("given", [",", " , "])
 @pytest.mark.parametrize("command", [["list"], ["check", "--device", "cpu"], ["compare"]])
 def test_no_name_is_not_every_kernel(capsys, command, given):
     status, line = error_of([*command, "--kernels", given], capsys)
