@@ -118,6 +118,7 @@ def test_a_whole_row_of_ones_stays_exact_beside_rows_of_nan(contender):
     assert np.isnan(c[1:]).all()
 
 
+@pytest.mark.slow
 def test_1024_and_a_half_comes_back_to_the_bit():
     """Case 29 by hand: TF32 would give 1025 or 1024."""
     a = np.full((128, 128), 1024.5, np.float32)

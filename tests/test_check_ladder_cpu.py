@@ -45,6 +45,7 @@ TILES = [kernel for kernel in map(get, (c.name for c in LADDER)) if isinstance(k
 ADDED_LATER = [kernel for kernel in TILES if isinstance(kernel, BlockSplitKernel)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", TILES, ids=lambda kernel: kernel.name)
 def test_split_kernels_without_a_cluster_are_right_on_every_kind_of_ragged_k(kernel):
     contender = KernelContender.of(dataclasses.replace(kernel, slices=1))
@@ -81,6 +82,7 @@ PASS_SHAPES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v18_transposing_pass", "v18_transposing_pass_hint"])
 def test_a_pass_and_its_product_are_right_and_hand_over_what_tensor_maps_cannot_describe(name):
     (contender,) = [c for c in LADDER if c.name == name]
