@@ -181,38 +181,37 @@ def open_cluster(*, gpus: str = "", scheduler: str = "", cpu: bool = False) -> I
             address: Any = stack.enter_context(_local(chosen_here(gpus)))
         else:
             address = scheduler
-            _answers(scheduler)
         try:
+            if scheduler:
+                _ask(scheduler)
             client = stack.enter_context(Client(address, timeout=CONNECT_S))
         except (OSError, ValueError) as error:
             raise NoDeviceError(
-                f"no scheduler answers at {scheduler} ({_line(error)}); start one with `dask scheduler`"
+                f"no Dask scheduler answers at {scheduler} ({_line(error)}); start one with `dask scheduler`"
             ) from None
         cluster = Cluster(client, cpu=cpu)
         cluster.gather()
         yield cluster
 
 
-def _answers(scheduler: str) -> None:
+def _ask(scheduler: str) -> None:
     """Ask once whether Dask answers there: its client asks again and again, and of anything else waits for ever.
 
     Raises:
-        NoDeviceError: nothing answers within ``CONNECT_S``, or what does is no Dask.
+        OSError: nothing answers within ``CONNECT_S``, or what does is no Dask.
     """
     import asyncio
 
     from distributed.comm import connect
 
-    async def ask() -> None:
+    async def connected() -> None:
         comm = await asyncio.wait_for(connect(scheduler, timeout=CONNECT_S), CONNECT_S)
         comm.abort()
 
     try:
-        asyncio.run(ask())
+        asyncio.run(connected())
     except Exception as error:  # what is no Dask can be read as anything
-        raise NoDeviceError(
-            f"no Dask scheduler answers at {scheduler} ({_line(error)}); start one with `dask scheduler`"
-        ) from None
+        raise OSError(_line(error)) from None
 
 
 def chosen_here(gpus: str) -> tuple[Device, ...]:

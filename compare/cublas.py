@@ -11,7 +11,7 @@ import ctypes
 import functools
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,15 @@ def library() -> tuple[ctypes.CDLL, str]:
             raise MissingToolError(
                 f"cuBLAS was not found ({error}); pip install nvidia-cublas, or install the CUDA toolkit"
             ) from None
-    loaded = ctypes.CDLL(path)
-    for name, arguments in SIGNATURES.items():
-        function = getattr(loaded, name)
+    return declared(ctypes.CDLL(path), SIGNATURES), path
+
+
+def declared(library: ctypes.CDLL, signatures: Mapping[str, list[Any]]) -> ctypes.CDLL:
+    """The library with the types of its functions' arguments set; each returns a status."""
+    for name, arguments in signatures.items():
+        function = getattr(library, name)
         function.argtypes, function.restype = arguments, ctypes.c_int
-    return loaded, path
+    return library
 
 
 INT, POINTER = ctypes.c_int, ctypes.c_void_p
@@ -112,7 +116,14 @@ def call(name: str, *values: Any) -> None:
     Raises:
         LaunchError: its status is not success.
     """
-    status = getattr(library()[0], name)(*values)
+    require_success(name, getattr(library()[0], name)(*values))
+
+
+def require_success(name: str, status: int) -> None:
+    """
+    Raises:
+        LaunchError: the status that a function of cuBLAS or cublasLt answered is not success.
+    """
     if status != 0:
         raise LaunchError(f"{name} answered {STATUS.get(status, f'status {status}')}")
 

@@ -73,13 +73,9 @@ def library() -> ctypes.CDLL:
     beside = Path(cublas.library()[1])
     path = beside.with_name(beside.name.replace("libcublas.", "libcublasLt."))
     try:
-        loaded = ctypes.CDLL(str(path))
+        return cublas.declared(ctypes.CDLL(str(path)), SIGNATURES)
     except OSError as error:
         raise MissingToolError(f"cublasLt was not found beside cuBLAS ({error}); pip install nvidia-cublas") from None
-    for name, arguments in SIGNATURES.items():
-        function = getattr(loaded, name)
-        function.argtypes, function.restype = arguments, ctypes.c_int
-    return loaded
 
 
 def call(name: str, *values: Any) -> None:
@@ -88,9 +84,7 @@ def call(name: str, *values: Any) -> None:
     Raises:
         LaunchError: its status is not success.
     """
-    status = getattr(library(), name)(*values)
-    if status != 0:
-        raise LaunchError(f"{name} answered {cublas.STATUS.get(status, f'status {status}')}")
+    cublas.require_success(name, getattr(library(), name)(*values))
 
 
 @functools.cache
@@ -203,10 +197,8 @@ def tuned(problem: Problem, pointers: Pointers) -> tuple[Matmul, Answer]:
     if (device, problem) not in _chosen:
         product = Matmul(problem, handle(device), cublas.handle().workspace)
         answers = product.answers()
-        item = 4 if problem.dtype_out == "float32" else 2
-        scratch = cupy.zeros(problem.extent("c") * item + MAX_KNOWN_ALIGNMENT, cupy.uint8)
-        where = -(-scratch.data.ptr // MAX_KNOWN_ALIGNMENT) * MAX_KNOWN_ALIGNMENT
-        instead = Pointers(a=pointers.a, b=pointers.b, c=where)
+        scratch = cupy.zeros(problem.extent("c"), problem.dtype_out)  # whose base is aligned as well as any
+        instead = Pointers(a=pointers.a, b=pointers.b, c=scratch.data.ptr)
         stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.get_current_stream().synchronize()
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()

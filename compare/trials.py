@@ -27,6 +27,11 @@ def kept_products(problem: Problem, distribution: str, a: Any, b: Any, c_before:
     """The float64 products of operands, or None where there is no room for all of them at once."""
     if problem.is_empty or not fits(array_module(a), product_bytes(problem)):
         return None
+    return products(problem, distribution, a, b, c_before)
+
+
+def products(problem: Problem, distribution: str, a: Any, b: Any, c_before: Any) -> list[Block]:
+    """The float64 products of operands, all of them."""
     return list(Reference(problem, a, b, c_before, DISTRIBUTIONS[distribution].nonfinite).blocks())
 
 
@@ -98,10 +103,8 @@ class Trials:
         if not self._keeps or self.problem.is_empty:
             return None
         if turn not in self._products:
-            reference = Reference(
-                self.problem, self.buffers.a, self.buffers.b, c_before, DISTRIBUTIONS[self.distribution].nonfinite
-            )
-            self._products[turn] = list(reference.blocks())
+            a, b = self.buffers.a, self.buffers.b
+            self._products[turn] = products(self.problem, self.distribution, a, b, c_before)
         return self._products[turn]
 
     def forget(self) -> None:
