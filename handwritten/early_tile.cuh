@@ -3,6 +3,7 @@
 // stream_tile.cuh has it: no edge in the loop, a ragged k first.
 #pragma once
 #include <cstdint>
+#include "quads.cuh"
 #include "stream_tile.cuh"
 
 // Not load_run: ptxas (13.0) moves a load through the read-only path to right before its use, a thousand
@@ -34,21 +35,11 @@ __device__ __forceinline__ void read_step(Fragments& f, uint32_t a_step, uint32_
     for (int j = 0; j < THREAD_N; j += 4) read_four_at(&f.b[j], b_step + 4 * tile_col(j));
 }
 
-// One step of k as cute_sgemm has it: 2 x 2 blocks, forth along one pair of rows and back along the next.
-// Without the hint in the entry's name ptxas (13.0) sorts the FFMAs anyway, and multiply()'s order is the
-// better start.
+// One step of k. Without the hint in the entry's name ptxas (13.0) sorts the FFMAs anyway, and multiply()'s
+// order is the better start.
 __device__ __forceinline__ void multiply_rows(ThreadTile& acc, const Fragments& f) {
     if constexpr (NAME_HINT) {
-#pragma unroll
-        for (int i = 0; i < THREAD_M; i += 2)
-#pragma unroll
-            for (int t = 0; t < THREAD_N; t += 2) {
-                const int j = i / 2 % 2 ? THREAD_N - 2 - t : t;
-                acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
-                acc.value[i][j + 1] = fmaf(f.a[i], f.b[j + 1], acc.value[i][j + 1]);
-                acc.value[i + 1][j + 1] = fmaf(f.a[i + 1], f.b[j + 1], acc.value[i + 1][j + 1]);
-                acc.value[i + 1][j] = fmaf(f.a[i + 1], f.b[j], acc.value[i + 1][j]);
-            }
+        multiply_quads(acc, f);
     } else {
         multiply(acc, f);
     }

@@ -2,24 +2,10 @@
 // Adds to v9 split-K without a workspace: a cluster's blocks take equal parts of one tile's k, and each adds
 // one part of the tile over all of them, in the order of k, through their shared memory. For C of fewer
 // tiles than SMs; what limits it is not measured yet. Refuses nothing but a grid of 2^31 blocks.
-#include "hopper.cuh"
+#include "split_sum.cuh"
 #include "stream_tile.cuh"
 
 constexpr int FOURS = THREAD_M * THREAD_N / 4;  // of a thread's tile
-
-__device__ __forceinline__ float4 read_four_of(uint32_t address, uint32_t rank) {
-    float4 four;
-    asm volatile(
-        "{\n"
-        ".reg .b32 there;\n"
-        "mapa.shared::cluster.u32 there, %4, %5;\n"
-        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
-        "}"
-        : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-        : "r"(address), "r"(rank)
-        : "memory");
-    return four;
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
@@ -57,15 +43,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
             put_run<4>(own + (i * (THREAD_N / 4) + j / 4) * (4 * THREADS), scaled);
         }
     sync_cluster();
-    const uint32_t from = shared_address(own);
 #pragma unroll 4
     for (int four = rank; four < FOURS; four += slices) {
-        float sum[4] = {};
-#pragma unroll 4
-        for (int peer = 0; peer < slices; ++peer) {
-            const float4 part = read_four_of(from + four * (16 * THREADS), peer);
-            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
-        }
+        float sum[4];
+        sum_over_cluster(sum, own + four * (4 * THREADS), slices);
         const int i = four / (THREAD_N / 4), j = four % (THREAD_N / 4) * 4;
         if (tile_row(i) < rows_left) {
             write_out<4>(c + tile_row(i) * ldc + tile_col(j), sum, cols_left - tile_col(j), 1.0f, beta);

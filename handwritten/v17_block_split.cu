@@ -2,8 +2,8 @@
 // Adds to v13's loop split-K inside a block: groups of warps share the stages of one small tile and multiply
 // steps of their own; shared memory, that of a cluster, then a second launch add what they have, in order.
 // Limited by issue slots and, at 512 and below, by first loads and sums. Refuses nothing but a grid of 2^31.
+#include "quads.cuh"
 #include "split_sum.cuh"
-#include "thread_tile.cuh"
 
 #if !defined(K_GROUPS) || !defined(BLOCKS_PER_SM) || !defined(SUM_THREADS) || !defined(SUM_LANES) || \
     !defined(ENTRY) || !defined(NAME_HINT)
@@ -87,21 +87,11 @@ struct Copier {
     }
 };
 
-// One step of k. With the hint in the entry's name ptxas (13.0) keeps the order written here: 2 x 2 blocks,
-// forth along one pair of rows and back along the next. Without it ptxas sorts the FFMAs anew; a walk down
-// one column and up the next is the best start found.
+// One step of k. Without the hint in the entry's name ptxas (13.0) sorts the FFMAs anew; a walk down one
+// column and up the next is the best start found.
 __device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
 #if NAME_HINT
-#pragma unroll
-    for (int i = 0; i < THREAD_M; i += 2)
-#pragma unroll
-        for (int t = 0; t < THREAD_N; t += 2) {
-            const int j = i / 2 % 2 ? THREAD_N - 2 - t : t;
-            acc.value[i][j] = fmaf(f.a[i], f.b[j], acc.value[i][j]);
-            acc.value[i][j + 1] = fmaf(f.a[i], f.b[j + 1], acc.value[i][j + 1]);
-            acc.value[i + 1][j + 1] = fmaf(f.a[i + 1], f.b[j + 1], acc.value[i + 1][j + 1]);
-            acc.value[i + 1][j] = fmaf(f.a[i + 1], f.b[j], acc.value[i + 1][j]);
-        }
+    multiply_quads(acc, f);
 #else
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j)
