@@ -314,10 +314,7 @@ def _one_round(base: Verdict, contender: Contender, executor: Executor, trials: 
         found = verify(problem, contender.track, base.input, *operands, contender=contender.name, products=products)
         return dataclasses.replace(found, seed=base.seed, variant=variant)
 
-    verdict = against(kept)
-    if kept is not None and not verdict.ok:
-        trials.forget()
-        verdict = against(None)
+    verdict = trusting(kept, against, trials.forget)
     if not verdict.ok:
         return verdict
     damaged = buffers.damaged_guards()
@@ -326,6 +323,20 @@ def _one_round(base: Verdict, contender: Contender, executor: Executor, trials: 
         return dataclasses.replace(verdict, ok=False, reason=f"elements outside the operands were written: {text}")
     if buffers.input_sums() != sums:
         return dataclasses.replace(verdict, ok=False, reason="A or B was changed")
+    return verdict
+
+
+def trusting(
+    kept: Iterable[Block] | None, against: Callable[[Iterable[Block] | None], Verdict], forget: Callable[[], None]
+) -> Verdict:
+    """Compare with kept products, and where that disagrees drop them and compare with products made anew.
+
+    What is kept may have been written over: no one fails by it alone.
+    """
+    verdict = against(kept)
+    if kept is not None and not verdict.ok:
+        forget()
+        verdict = against(None)
     return verdict
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from compare.check import Verdict, verify
+from compare.check import Verdict, trusting, verify
 from compare.inputs import Buffers, allocate, fill
 from compare.trials import Block, kept_products
 from kernel.contract import Pointers, Problem
@@ -116,14 +117,16 @@ class OperandSets:
                 ok=False,
                 reason=reason,
             )
-        operands = (buffers.a, buffers.b, buffers.c, before)
-        identity = (self.problem, contender.track, self.distribution)
-        verdict = verify(*identity, *operands, contender=contender.name, products=self._products)
-        if self._products is not None and not verdict.ok:
-            # What is kept may have been written over: no one fails by it alone.
+
+        def against(products: Iterable[Block] | None) -> Verdict:
+            operands = (buffers.a, buffers.b, buffers.c, before)
+            identity = (self.problem, contender.track, self.distribution)
+            return verify(*identity, *operands, contender=contender.name, products=products)
+
+        def forget() -> None:
             self._products = None
-            verdict = verify(*identity, *operands, contender=contender.name)
-        return verdict
+
+        return trusting(self._products, against, forget)
 
     def _keep_c(self) -> Any:
         """A copy of C's memory, or None where beta is 0 and C is never read."""
