@@ -357,11 +357,13 @@ def run_cpu_(
         typer.Option("--strict", help="Also refuse reads of shared memory never written, and copies never read."),
     ] = False,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Run all blocks although one had a fault.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="End it after so long; no limit.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Run anybody's kernel on the PTX machine, without a GPU, and say what it does wrong.
 
-    Exit status 1 where it found a race, an access out of bounds, a value never written or another fault.
+    Exit status 1 where it found a race, an access out of bounds, a value never written or another fault; 3 where
+    --seconds were over before it ended and no fault was found until then.
 
     \b
     Forms of --arg:
@@ -389,6 +391,7 @@ def run_cpu_(
         arch=arch,
         strict=strict,
         keep_going=keep_going,
+        seconds=seconds,
         as_json=as_json,
     )
     if failed:
