@@ -118,7 +118,7 @@ def list_(
     Example:
       gemm-tracks list --kernels 'v*'
     """
-    from compare.console import print_json
+    from compare.console import Head, answers, print_json, table_of
     from compare.contenders import contenders
 
     found = contenders(kernels)
@@ -131,8 +131,14 @@ def list_(
         for c in found
     ]
     widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
-    for line in (heads, *lines):
-        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    wide = sum(widths) + 2 * (len(widths) - 1)
+    if sys.stdout is not None and sys.stdout.isatty() and (console := answers()).width < wide:
+        goes = {"layouts": 1, "family": 2, "stages": 3}
+        folding = [Head(head, folds=head in ("name", "needs"), goes=goes.get(head, 0)) for head in heads]
+        console.print(table_of("", folding, [(line, "") for line in lines], console.width))
+    else:
+        for line in (heads, *lines):
+            typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     typer.echo(f"{len(lines)} contenders")
 
 

@@ -1,11 +1,15 @@
 """The commands as a user meets them: help with examples, one-line errors, exit status, JSON."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -161,6 +165,43 @@ def test_list_as_json_names_every_contender_and_its_tile():
     assert entry["name"] == "v2_block_tile"
     assert entry["tile"]["BLOCK_M"] == 128
     assert entry["family"] == "handwritten"
+
+
+def on_terminal(columns, *words):
+    """What a command prints on a terminal of so many columns, without colours."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    command = [sys.executable, "-m", "compare", *words]
+    with subprocess.Popen(command, cwd="/", env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        parts = []
+        with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal was closed
+            while part := os.read(ours, 65536):
+                parts.append(part)
+    os.close(ours)
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(parts).decode()).replace("\r", "")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_list_fits_the_terminal_with_whole_cells(columns):
+    every = contenders.contenders()
+    lines = on_terminal(columns, "list").splitlines()
+    assert max(map(len, lines)) <= columns
+    assert lines[-1] == f"{len(every)} contenders"
+    head = next(line for line in lines if "name" in line)
+    at = head.index("track")
+    body = lines[lines.index(head) + 2 : -1]
+    names = "".join(line[:at].strip().partition("  ")[0] for line in body)
+    shown = [line for line in body if line[at:].strip() and "left out" not in line]
+    assert len(shown) == len(every)
+    for line, contender in zip(shown, every, strict=True):
+        cells = line[at:].split()
+        assert cells[:2] == [contender.track, str(contender.tile)]
+        assert contender.name in names
+    assert ("layouts" in head) == (columns == 120)
 
 
 def test_a_reader_that_goes_away_is_no_error():
