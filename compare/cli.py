@@ -315,7 +315,8 @@ def inspect(
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
 
-    Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one.
+    Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one. Exit status 3
+    where --ncu was asked for and there is no GPU.
 
     \b
     Examples:

@@ -140,7 +140,7 @@ def races_of(name: str, shape: str) -> Outcome:
         RejectedError, BuildError, MissingToolError, MachineFault: the machine cannot run it.
     """
     from compare.contenders import KernelContender, contenders
-    from compare.shapes import parse
+    from compare.shapes import parse_one
     from kernel.machine.command import races
 
     if Path(name).suffix in (".cu", ".ptx", ".cubin"):
@@ -148,7 +148,7 @@ def races_of(name: str, shape: str) -> Outcome:
     (*_, contender) = contenders([name])
     if not isinstance(contender, KernelContender):
         raise UsageError(f"{name}: --races runs a kernel of a catalog; a library has no PTX to run")
-    return races(contender.kernel, parse(shape)[0].problem(contender) if shape else None)
+    return races(contender.kernel, parse_one(shape, "--shape").problem(contender) if shape else None)
 
 
 def races_as_json(outcome: Outcome) -> dict[str, Any]:
