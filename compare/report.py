@@ -127,13 +127,15 @@ def _if_timed(column: str, digits: int) -> Callable[[Row], str]:
     return lambda row: _number(row[column], digits) if is_timed(row) else ""
 
 
+def against_sgemm(row: Row) -> float | None:
+    """Time of cuBLAS SGEMM over the row's: paired on its own track, of medians from the others."""
+    if row["track"] == "fp32_simt":
+        return against_cublas(row)
+    return None if row["x_cublas_sgemm"] is None else float(row["x_cublas_sgemm"])
+
+
 def _sgemm_ratio(row: Row) -> str:
-    if not is_timed(row):
-        return ""
-    value = row["x_cublas_sgemm"]
-    if value is None and row["track"] == "fp32_simt":
-        value = row["x_cublas"]
-    return _number(value, 3)
+    return _number(against_sgemm(row), 3) if is_timed(row) else ""
 
 
 def _time(row: Row) -> str:
@@ -458,7 +460,7 @@ def scene(rows: Iterable[Row]) -> Scene | None:
 
 def against_cublas(row: Row) -> float | None:
     """Time of cuBLAS on the same track over the row's; None where no cuBLAS time is there to compare."""
-    value = row["x_cublas"] if row["x_cublas"] is not None else None
+    value = row["x_cublas"]
     if value is None and row["track"] == "fp32_simt":
         value = row["x_cublas_sgemm"]
     return None if value is None else float(value)
@@ -785,7 +787,7 @@ def _ladder_table(where: Scene, source: str, summaries: Mapping[str, str]) -> Re
             mark = _mark(row)
             if row["window"] != "sustained":
                 mark, window = " ".join((mark, "(burst)")).strip(), " (burst where marked)"
-            ratio, _, fp16 = _fractions(row)
+            _, ratio, fp16 = _fractions(row)
             what = summaries.get(str(row["name"]), "")
             lines.append((str(row["name"]), mark, what, f"{row['tflops']:.1f}", ratio, fp16))
     return ResultTable(

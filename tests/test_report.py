@@ -182,6 +182,19 @@ def test_every_fp32_row_shows_both_fractions():
     assert "4.90" in line  # per cent of the FP16 peak
 
 
+def test_the_ratio_to_cublas_sgemm_is_the_paired_one_on_its_own_track():
+    rows = [
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0),
+        timed("v7", "handwritten", "fp32_simt", 49.0, x_cublas=0.981, x_cublas_sgemm=0.975),
+        timed("v6", "handwritten", "fp32_simt", 45.0, x_cublas=None, x_cublas_sgemm=0.9),
+        timed("h7", "handwritten", "fp16_tensor", 600.0, x_cublas=1.01, x_cublas_sgemm=12.0),
+    ]
+    assert [report.against_sgemm(row) for row in rows] == [1.0, 0.981, 0.9, 12.0]
+    ladder, tracks = report.result_tables(rows, {})[:2]
+    assert [line[4] for line in ladder.lines if line[0] == "v7"] == ["0.981"]
+    assert [line[4:6] for line in tracks.lines if line[1] in ("v7", "h7")] == [("0.981", "0.981"), ("1.010", "12.000")]
+
+
 def test_reports_of_empty_runs_do_not_fail():
     assert report.tables([]) == []
     assert report.cutlass_lines([]) == []
