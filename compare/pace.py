@@ -63,10 +63,10 @@ PASSES = {"tf32x3": 3}
 """Multiply-adds in place of one, by a part of the name of kernels that split their operands."""
 RATIO_OF_A_DISPATCHER = 1.25
 """Whatever it picks, it is a large tile where there is much to do."""
-ELEMENT, ELEMENT_OF_EDGE = 100.0, 400.0
+ELEMENT, ELEMENT_OF_EDGE = 60.0, 120.0
 """What is added for each element of C that a block computes: filling the pipeline, writing it out, and in blocks that
 reach beyond C, the guards."""
-ROUND, READING = 1.2e6, 4e7
+ROUND, READING = 6e5, 4e7
 """What is added for a round (operands, reference, comparing), and once for a kernel's PTX."""
 
 

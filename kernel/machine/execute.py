@@ -165,7 +165,7 @@ def run(
     report = Report(
         kernel=entry,
         faults=found,
-        counters=_counters(code, counts, result.blocks_run, count),
+        count=functools.partial(_counters, code, counts, result.blocks_run, count),
         seconds=seconds,
         warp_instructions=result.instructions,
         trace=accesses,
@@ -327,10 +327,9 @@ def _counters(code: Program, counts: npt.NDArray[np.void], blocks: int, grid: in
     rows: list[InstructionCount] = []
     fma = mma = 0
     skip, merged = merged_accesses(code, counts)
-    for i in range(len(code.code)):
-        index = code.statements[i]
-        warps = int(counts["warps"][i])
-        if index < 0 or not warps:
+    for i in np.flatnonzero(counts["warps"]).tolist():
+        index, warps = code.statements[i], int(counts["warps"][i])
+        if index < 0:
             continue
         statement = code.function.statements[index]
         words = [word for word in statement.opcode if not word.startswith(("L1:", "L2:"))]
