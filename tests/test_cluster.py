@@ -376,6 +376,8 @@ TUNED = "4096,1024,512,2048,256,16x4096x4096"
 @pytest.mark.slow
 def test_tune_spreads_its_shapes_keeps_each_once_and_learns_from_all(hands, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GEMM_TRACKS_TABLES", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
     monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_as_h200)
     monkeypatch.setattr(cluster_tune, "build_over", lambda workers, chosen, archs, model: {})
     monkeypatch.setattr(cluster_tune, "maker", lambda track, candidates, model, built: cluster_payloads.make_tuner)
@@ -388,6 +390,9 @@ def test_tune_spreads_its_shapes_keeps_each_once_and_learns_from_all(hands, tmp_
     wanted = [target.key[:4] for target in targets(TUNED, contenders(["v7_wide_tile"])[0])]
     assert Counter((one["m"], one["n"], one["k"], one["layout"]) for one in answer["entries"]) == Counter(wanted)
     lines = [json.loads(line) for line in (tmp_path / "cache" / "tune" / "nvidia-h200.fp32_simt.jsonl").open()]
+    halves = [line["burst"]["m"] for line in lines if "burst" in line]
+    assert halves == [4096], "bursts are kept before the sustained final"
+    lines = [line for line in lines if "entry" in line]
     assert len(lines) == len(wanted)
     assert {line["entry"]["m"] for line in lines if line["retried_because"]} == {512}
     assert len({line["gpu_uuid_hash"] for line in lines}) == 2
