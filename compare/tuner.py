@@ -374,8 +374,9 @@ class Tuner:
             reason = _hopeless(expected[one.name], best, problem) if one.name in expected else _unknown(one, problem)
             cost = PILOT_LAUNCHES * expected[one.name].us * 1e-6 if one.name in expected else 0.0
             if one.name == target.holder:
-                reason = None
-            if reason is None and len(chosen) >= LEAST_PILOTED and spent + cost > PILOT_BUDGET_S:
+                reason = None  # first in the order, and it takes nobody's turn
+            others = sum(already.name != target.holder for already in chosen)
+            if reason is None and others >= LEAST_PILOTED and spent + cost > PILOT_BUDGET_S:
                 reason = (
                     f"predicted {expected[one.name].us:.4g} us, and {len(chosen)} faster ones filled the short pass"
                 )
@@ -514,10 +515,10 @@ class Tuner:
         for number, name in enumerate(places):
             try:
                 runner = stage.runner(self._candidate(name))
-                reason = stage.operands.reverify(runner.contender, runner.prepared)
-            except NOT_TIMED as error:
+            except NOT_TIMED as error:  # where the bursts were another session's
                 left_out[name] = str(error)
                 continue
+            reason = stage.operands.reverify(runner.contender, runner.prepared)
             if reason is None:
                 right = places[number:]
                 steady = {one: us for one, us in entry.sustained_us.items() if one in right}

@@ -1,6 +1,7 @@
 """Work over several workers: each unit exactly once whatever dies, on a scheduler and workers started by hand."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from compare.cluster import Work, chosen_devices, open_cluster, run_groups
 from compare.contenders import contenders
 from compare.driver import Device, Driver
 from compare.rows import KEY
-from compare.tuner import targets
+from compare.tuner import bursts_of, targets
 from kernel.errors import ClusterError, MissingToolError, NoDeviceError, UsageError
 
 pytest.importorskip("distributed")
@@ -368,6 +369,24 @@ def test_a_kernel_that_stops_a_gpu_keeps_its_row_and_the_group_goes_on(cards, ha
     beside = [row for row in rows if row["name"] == "v2" and row["window"] == "burst"]
     assert all(row["time_us"] and "illegal address" in row["retried_because"] for row in beside)
     assert [row["m"] for row in beside] == [32, 48]
+
+
+def test_a_worker_takes_up_a_shape_after_its_bursts_and_hands_them_over_before(monkeypatch):
+    from tests.test_tuner import FAST, THRIFTY, under_a_cap
+
+    notes = []
+    one = under_a_cap()
+    here = SimpleNamespace(keep=lambda key, make: one, tell=lambda share, what: None, note=notes.append)
+    (target,) = targets("4096", one.candidates[0])
+    parcel = cluster_tune.Parcel(track="fp32_simt", target=target, make=under_a_cap)
+    found, _ = cluster_tune.tune_here(parcel, here)
+    (record,) = json.loads(json.dumps(notes))
+    assert record["raced"][:2] == [FAST, THRIFTY]
+    one = under_a_cap()
+    again, _ = cluster_tune.tune_here(dataclasses.replace(parcel, bursts=bursts_of(record)), here)
+    assert again.entry.kernel == found.entry.kernel == THRIFTY
+    assert len(notes) == 1
+    assert not any(isinstance(entry, list) and len(entry) > 1 for entry in one.bench.log), "no race is run again"
 
 
 TUNED = "4096,1024,512,2048,256,16x4096x4096"

@@ -375,8 +375,11 @@ def test_a_holder_is_tried_whatever_the_model_says_of_it():
         one.tune(target)
     (target,) = targets("8192", one.candidates[0])
     slow = next(name for name, why in tuner_copy(one).tune(target).left_out.items() if "predicted" in why)
+    log = one.candidates[0].log
+    log.clear()
     found = one.tune(dataclasses.replace(target, holder=slow))
     assert slow in found.entry.times_us
+    assert len({name for name, _ in log} - {slow, one.baseline.name}) == 3, "it takes nobody's turn"
     assert found.entry.kernel != slow
 
 
