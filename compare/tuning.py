@@ -324,7 +324,7 @@ def sources(tuner: Tuner, built: Built, beside: Collection[str] = ()) -> str:
 
 def journal_of(scope: Scope, tuner: Tuner, built: Built, slug: str) -> Journal:
     """The journal of a track on a kind of GPU."""
-    beside = {one.name: fingerprint(one.kernel) for one in scope.beside}
+    beside = {one.name: Tuned(fingerprint(one.kernel), tuner.resident.get(one.name, 1)) for one in scope.beside}
     return Journal(journal_path(slug, scope.track), sources(tuner, built, beside), beside)
 
 
@@ -363,11 +363,13 @@ class Journal:
     Args:
         path: the file.
         made_from: :func:`sources`.
-        beside: fingerprints of candidates that were not asked for.
+        beside: candidates that were not asked for.
     """
 
-    def __init__(self, path: Path, made_from: str, beside: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, made_from: str, beside: Mapping[str, Tuned] | None = None) -> None:
         self.path, self.made_from, self.beside = path, made_from, dict(beside or {})
+        self.kernels = dict(self.beside)
+        """Whoever raced beside the candidates that were asked for, in any of the shapes here."""
         self.entries: dict[tuple[int, int, int, str, str, int], Entry] = {}
         self._bursts: dict[tuple[int, int, int, str, str, int], tuple[Bursts, str]] = {}
         self._beaten: dict[tuple[int, int, int, str, str, int], str] = {}
@@ -384,8 +386,13 @@ class Journal:
         for line in lines:
             try:
                 record = json.loads(line)
-                if record["sources"] != self.made_from or not _as_they_were(record.get("beside", {})):
+                beside = {
+                    name: Tuned(one["source"], int(one["blocks_per_sm"]))
+                    for name, one in record.get("beside", {}).items()
+                }
+                if record["sources"] != self.made_from or not _as_they_were(beside):
                     continue
+                self.kernels |= beside
                 holder = str(record.get("holder", ""))
                 if "burst" in record:
                     bursts = bursts_of(record)
@@ -425,7 +432,10 @@ class Journal:
 
     def _write(self, what: Mapping[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"sources": self.made_from, **what, "beside": self.beside}
+        beside = {
+            name: {"source": one.fingerprint, "blocks_per_sm": one.blocks_per_sm} for name, one in self.beside.items()
+        }
+        record = {"sources": self.made_from, **what, "beside": beside}
         # A line that was cut off when a session died must not swallow this one.
         with self.path.open("ab+") as stream:
             stream.seek(0, os.SEEK_END)
@@ -438,12 +448,12 @@ class Journal:
             os.fsync(stream.fileno())
 
 
-def _as_they_were(beside: Mapping[str, str]) -> bool:
+def _as_they_were(beside: Mapping[str, Tuned]) -> bool:
     """Whether kernels, by name, are still in the catalog with these fingerprints."""
     from handwritten.catalog import get
 
     try:
-        return all(fingerprint(get(name)) == source for name, source in beside.items())
+        return all(fingerprint(get(name)) == one.fingerprint for name, one in beside.items())
     except CatalogError:
         return False
 
@@ -519,7 +529,9 @@ def tuned(tuner: Tuner, wanted: Sequence[Target], journal: Journal, outcome: Out
             f"{tuner.track}: --seconds ended it with {outcome.missing} shapes left; the same command goes on from there"
         )
     there = [entry for target in wanted if (entry := journal.finished(target)) is not None]
-    outcome.table = merged(outcome.table, there, outcome.base)
+    # An entry of an earlier session may name who held its place then.
+    known = replace(outcome.table, kernels={**journal.kernels, **outcome.table.kernels})
+    outcome.table = merged(known, there, outcome.base)
     outcome.reached = frozenset(entry.key for entry in there)
     return outcome
 

@@ -408,6 +408,50 @@ def test_a_table_grows_and_keeps_other_shapes_and_what_it_knew_of_their_kernels(
     assert merged(head(tuner(), {}), (), base).entries == base.entries
 
 
+def test_the_command_grows_the_table_and_new_kernels_have_to_beat_whoever_holds_a_place(tmp_path, monkeypatch, capsys):
+    from compare import driver, groups
+
+    h200 = driver.Device(
+        ordinal=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1 << 37, l2_bytes=1 << 25
+    )
+    made = []
+
+    def tuner_for(track, usable, baseline, site, built):
+        one = under_a_cap()
+        one.candidates = tuple(c for c in one.candidates if c.name in {known.name for known in usable})
+        made.append(one)
+        return one
+
+    for where, name, value in (
+        (driver, "query", lambda: driver.Driver(version="13.0", devices=(h200,), problem="")),
+        (groups, "GpuSite", SimpleNamespace),
+        (tuning, "build", lambda wanted: {}),
+        (tuning, "baseline_of", lambda track: SimpleNamespace(needs=lambda: "")),
+        (tuning, "tuner_for", tuner_for),
+        (KernelContender, "needs", lambda one: ""),
+    ):
+        monkeypatch.setattr(where, name, value)
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tables" / "nvidia-h200.fp32_simt.json"
+    write(base_table(**{THRIFTY: 2500.0}), path)
+    command = ["tune", "--track", "simt", "--shapes", "4096", "--json", "--out", str(path.parent), "--kernels"]
+
+    def go(kernels):
+        assert main([*command, kernels]) == 0
+        (record,) = json.loads(capsys.readouterr().out)
+        assert record["kept"] == 1
+        assert [entry.m for entry in read(path).entries] == [640, 4096]
+        return record["entries"][0]["kernel"], record["reused"]
+
+    assert go("v6_transposed_split") == (THRIFTY, 0)
+    assert [c.name for c in made[-1].candidates] == ["v6_transposed_split", THRIFTY]
+    assert go(FAST) == (THRIFTY, 0)
+    assert go(FAST) == (THRIFTY, 1), "the same command finds it in the journal"
+    write(base_table(v6_transposed_split=3000.0), path)
+    assert go(THRIFTY) == (THRIFTY, 0)
+    assert go(THRIFTY) == (THRIFTY, 1), "it holds the place now"
+
+
 def test_an_entry_of_the_journal_counts_only_where_the_holder_was_in_it(session):
     session("1024", tuner(names=("v6_transposed_split", "v7_wide_tile")), holder="v7_wide_tile")
     names = ("v6_transposed_split", "v8_stream_k")
@@ -419,11 +463,11 @@ def test_an_entry_of_the_journal_counts_only_where_the_holder_was_in_it(session)
 def test_a_kernel_raced_beside_those_asked_for_must_be_what_it_was(session):
     names = ("v6_transposed_split", "v7_wide_tile")
     now = fingerprint(get("v7_wide_tile"))
-    session("1024", tuner(names=names), holder="v7_wide_tile", beside={"v7_wide_tile": now})
+    session("1024", tuner(names=names), holder="v7_wide_tile", beside={"v7_wide_tile": Tuned(now, 2)})
     assert session("1024", tuner(names=names)).reused == 1, "who holds the place may change with the table"
-    session("512", tuner(names=names), beside={"v7_wide_tile": "0" * 16})
+    session("512", tuner(names=names), beside={"v7_wide_tile": Tuned("0" * 16)})
     assert session("512", tuner(names=names)).reused == 0
-    session("256", tuner(names=names), beside={"v99_gone": now})
+    session("256", tuner(names=names), beside={"v99_gone": Tuned(now)})
     assert session("256", tuner(names=names)).reused == 0
     a, b = tuner(names=names), tuner(names=names[:1])
     assert tuning.sources(a, {}, {"v7_wide_tile"}) == tuning.sources(b, {})
