@@ -472,6 +472,9 @@ def tune(
 ) -> None:
     """Find the fastest kernel for each shape and write the table that simt_dispatch and fp16_dispatch look up.
 
+    Launches of 1 ms and more are decided under sustained load, shorter ones in bursts. A table that is there grows:
+    entries of other shapes stay, and its kernels for these shapes race too, whatever --kernels says.
+
     Finished shapes are kept in the cache: the same command goes on where it stopped. Sources are never edited.
     The dispatchers read the shipped tables, or those of the folder in GEMM_TRACKS_TABLES.
 
@@ -479,6 +482,7 @@ def tune(
     Examples:
       gemm-tracks tune
       gemm-tracks tune --track simt --shapes squares --kernels 'v6*,v7*,v8*' --out build/tables --seconds 120
+      gemm-tracks tune --track simt --shapes 4096,8192 --kernels 'v15*'
       gemm-tracks tune --gpus all
     """
     from compare.tuning import run_tune

@@ -101,7 +101,9 @@ PASS_SHAPES = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["v18_transposing_pass", "v18_transposing_pass_hint"])
+@pytest.mark.parametrize(
+    "name", [f"{rung}{hint}" for rung in ("v18_transposing_pass", "v20_one_barrier") for hint in ("", "_hint")]
+)
 def test_a_pass_and_its_product_are_right_and_hand_over_what_tensor_maps_cannot_describe(name):
     (contender,) = [c for c in LADDER if c.name == name]
     for shape in parse(f"{PASS_SHAPES},128x512x512@beta=2.0,33x64x20@align_b=4,33x66x20"):
