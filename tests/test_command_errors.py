@@ -130,6 +130,8 @@ def test_no_name_is_not_every_kernel(capsys, command, given):
     ("given", "says"),
     [
         ("v2", "did you mean v2_block_tile?"),
+        ("v1", "did you mean v1_thread_tile?"),
+        ("v2_blo", "did you mean v2_block_tile?"),
         ("v2_blok_tile", "did you mean v2_block_tile"),
         ("cutlass_simt", "did you mean cutlass_simt_"),
         ("zzz", "see `gemm-tracks list`"),
