@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v9 split-K without a workspace: a cluster's blocks take equal parts of one tile's k, and each adds
 // one part of the tile over all of them, in the order of k, through their shared memory. For C of fewer
-// tiles than SMs; what limits it is not measured yet. Refuses nothing but a grid of 2^31 blocks.
+// tiles than SMs; limited by first loads and sums there. Refuses nothing but a grid of 2^31 blocks.
 #include "split_sum.cuh"
 #include "stream_tile.cuh"
 

@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v9 stream-K, as v8 has it but with whole tiles first and a fix-up of warp to warp, and loads that
 // are spread over the steps of a tile, without a branch, where v9 has them all before the first fragments.
-// What limits it is not measured yet. Refuses nothing but 2^31 tiles.
+// Limited by waits for loads of A, which ptxas moves to their use. Refuses nothing but 2^31 tiles.
 #include "stream_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)

@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v7's tile and v12's stream-K a loop that waits once a tile, at its top, and loads of A that stay
-// before that wait: ptxas then places registers without clashes, and no load waits for memory. What limits it
-// is not measured yet. Refuses nothing but 2^31 tiles.
+// before that wait: ptxas then places registers without clashes, and no load waits for memory. Limited by the
+// FMA pipe, and by where shares stand in k, which costs L2. Refuses nothing but 2^31 tiles.
 #include "early_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
