@@ -263,7 +263,8 @@ def choose(among: Iterable[Contender], patterns: Sequence[str] | None) -> tuple[
         matched = fnmatch.filter(names, pattern)
         if not matched:
             begun = [name for name in names if name.startswith(pattern)]
-            near = begun[:3] or difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+            whole = [name for name in begun if name[len(pattern)] == "_"]  # v2 is no part of v20's number
+            near = (whole or begun)[:3] or difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
             hint = f"did you mean {', '.join(near)}?" if near else "see `gemm-tracks list`"
             raise CatalogError(f"no contender is called {pattern!r}; {hint}")
         chosen.update(matched)

@@ -33,8 +33,34 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             b_copier.copy_guarded(to + A_BYTES, b_cols + from_k * ldb, ldb, k - from_k, n - block_n);
         }
     };
+    const bool inside = block_m + BLOCK_M <= m && block_n + BLOCK_N <= n;
+    const __half* a_piece = a_rows + a_copier.row * lda + a_copier.col;
+    const __half* b_piece = b_cols + b_copier.row * ldb + b_copier.col;
+    const long long b_step = B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb;
+    const uint32_t a_first = a_copier.first(), b_first = A_BYTES + b_copier.first();
+    // Brings pieces of the tile at a_piece and b_piece, which is whole.
+    auto copy_pieces = [&](uint32_t to, const __half*& a, const __half*& b, int first, int count) {
+#pragma unroll
+        for (int piece = first; piece < min(first + count, COPIES); ++piece) {
+            if (piece < a_copier.PIECES) {
+                a_copier.copy_inner(to + a_first, a, piece);
+                a += a_copier.ROW_STEP * lda;
+            } else {
+                b_copier.copy_inner(to + b_first, b, piece - a_copier.PIECES);
+                b += b_copier.ROW_STEP * ldb;
+            }
+        }
+    };
+#pragma unroll
     for (int s = 0; s < NUM_STAGES - 1; ++s) {
-        if (s < k_tiles) copy_guarded(s);
+        if (VECTOR == CHUNK && inside && (s + 1) * BLOCK_K <= k) {
+            const __half *a = a_piece, *b = b_piece;
+            copy_pieces(stages + s * STAGE_BYTES, a, b, 0, COPIES);
+        } else if (s < k_tiles) {
+            copy_guarded(s);
+        }
+        a_piece += BLOCK_K;
+        b_piece += b_step;
         commit_copies();
     }
     wait_copies<NUM_STAGES - 2>();
@@ -43,15 +69,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float acc[TILES_M][TILES_N][4] = {};
     Fragments fragments[2];
     const FragmentPlace place(warp_m, warp_n);
-#pragma unroll
-    for (int load = 0; load < LOADS; ++load) load_fragment(fragments[0], place, stages, 0, load);
+    load_fragments(fragments[0], place, stages, 0);
 
-    // Multiplies one tile, and brings on the way the tile NUM_STAGES - 1 further. Loads and copies stand
-    // between the products, so that neither they nor the Tensor Cores wait in a queue behind the other.
-    const __half* a_piece = a_rows + (NUM_STAGES - 1) * BLOCK_K + a_copier.row * lda + a_copier.col;
-    const __half* b_piece = b_cols + (NUM_STAGES - 1) * (B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb) +
-                            b_copier.row * ldb + b_copier.col;
-    const uint32_t a_first = a_copier.first(), b_first = A_BYTES + b_copier.first();
+    // Multiplies one tile, and brings on the way the tile NUM_STAGES - 1 further. A step's products read what
+    // was loaded during the step before. Loads, products and copies stand in blocks of their own: ptxas
+    // spreads loads and copies between the products, and does it worse where the source does it first.
     uint32_t now = stages;
     auto multiply_tile = [&](int k_tile, auto inner) {
         constexpr bool INNER = decltype(inner)::value;
@@ -63,85 +85,95 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             const Fragments& f = fragments[step % 2];
-            if (step + 1 == STEPS) {
-                // An empty group where nothing was left to copy keeps the count of the wait.
-                commit_copies();
-                // Past this barrier the next tile is there for all, and nobody reads this one again.
-                wait_copies<NUM_STAGES - 2>();
-                __syncthreads();
-            }
+            if (step + 1 < STEPS)
+                load_fragments(fragments[(step + 1) % 2], place, now, step + 1);
+            else if (INNER || k_tile + 1 < k_tiles)
+                load_fragments(fragments[0], place, next, 0);
 #pragma unroll
             for (int i = 0; i < TILES_M; ++i) {
 #pragma unroll
                 for (int snake = 0; snake < TILES_N; ++snake) {
                     const int j = i % 2 ? TILES_N - 1 - snake : snake;
                     multiply_add(acc[i][j], f.a[i], f.b[j / 2][j % 2 * 2], f.b[j / 2][j % 2 * 2 + 1]);
-                    const int product = i * TILES_N + snake;
-                    if (product % LOAD_EVERY == 0 && product / LOAD_EVERY < LOADS) {
-                        const int load = product / LOAD_EVERY;
-                        if (step + 1 < STEPS)
-                            load_fragment(fragments[(step + 1) % 2], place, now, step + 1, load);
-                        else
-                            load_fragment(fragments[0], place, next, 0, load);
-                    }
-                    if constexpr (INNER) {
-                        const int turn = product - COPY_FROM;
-                        if (step + 1 < STEPS && turn >= 0 && turn % COPY_EVERY == 0) {
-                            const int piece = step * COPIES_A_STEP + turn / COPY_EVERY;
-                            if (turn / COPY_EVERY < COPIES_A_STEP && piece < a_copier.PIECES) {
-                                a_copier.copy_inner(to + a_first, a_next, piece);
-                                a_next += a_copier.ROW_STEP * lda;
-                            } else if (turn / COPY_EVERY < COPIES_A_STEP &&
-                                       piece < a_copier.PIECES + b_copier.PIECES) {
-                                b_copier.copy_inner(to + b_first, b_next, piece - a_copier.PIECES);
-                                b_next += b_copier.ROW_STEP * ldb;
-                            }
-                        }
-                    }
                 }
+            }
+            if constexpr (INNER) {
+                if (step + 1 < STEPS) copy_pieces(to, a_next, b_next, step * COPIES_A_STEP, COPIES_A_STEP);
+            }
+            if (step + 2 == STEPS) {
+                // An empty group where nothing was left to copy keeps the count of the wait.
+                commit_copies();
+                // Past this barrier the next tile is there for all, and nobody reads this one again.
+                wait_copies<NUM_STAGES - 2>();
+                __syncthreads();
             }
         }
         a_piece += BLOCK_K;
-        b_piece += B_COLUMN_MAJOR ? BLOCK_K : BLOCK_K * ldb;
+        b_piece += b_step;
         now = next;
     };
     int k_tile = 0;
-    if (VECTOR == CHUNK && block_m + BLOCK_M <= m && block_n + BLOCK_N <= n) {
+    if (VECTOR == CHUNK && inside) {
         // The tile that is copied here is whole along k too.
         for (; (k_tile + NUM_STAGES) * BLOCK_K <= k; ++k_tile) multiply_tile(k_tile, std::true_type());
     }
     for (; k_tile < k_tiles; ++k_tile) multiply_tile(k_tile, std::false_type());
 
     // Fragments hold pairs of a row; C is written in whole rows of the warp tile, so the tile passes through
-    // the stages, which nobody reads past this barrier. Each warp has its own part.
-    __syncthreads();
+    // the stages, which nobody reads past the last tile's barrier. Each warp has its own part.
     const uint32_t staged = stages + warp * WARP_M * ROW_BYTES;
-    const bool pairs = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
+    if (alpha != 1.0f) {
 #pragma unroll
-    for (int i = 0; i < TILES_M; ++i) {
+        for (auto& row : acc) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = i * 16 + half * 8 + lane / 4;
+            for (auto& product : row) {
+#pragma unroll
+                for (float& element : product) element *= alpha;
+            }
+        }
+    }
+    if (beta != 0.0f) {
+        const bool pairs = ldc % 2 == 0 && reinterpret_cast<uintptr_t>(C) % sizeof(OutPair) == 0;
+#pragma unroll
+        for (int i = 0; i < TILES_M * 2; ++i) {
+            const int c_row = block_m + warp_m + i * 8 + lane / 4;
 #pragma unroll
             for (int j = 0; j < TILES_N; ++j) {
-                const int col = j * 8 + lane % 4 * 2;
-                float2 value = {alpha * acc[i][j][half * 2], alpha * acc[i][j][half * 2 + 1]};
-                const int c_row = block_m + warp_m + row, c_col = block_n + warp_n + col;
-                if (beta != 0.0f && c_row < m && c_col < n) {
+                const int c_col = block_n + warp_n + j * 8 + lane % 4 * 2;
+                if (c_row < m && c_col < n) {
                     const float2 old = read_pair(C + c_row * ldc + c_col, pairs, c_col + 1 < n);
-                    value.x += beta * old.x;
-                    value.y += beta * old.y;
+                    acc[i / 2][j][i % 2 * 2] += beta * old.x;
+                    acc[i / 2][j][i % 2 * 2 + 1] += beta * old.y;
                 }
-                OutPair pair;
-                from_float2(pair, value);
-                *static_cast<OutPair*>(__cvta_shared_to_generic(
-                    staged + staged_chunk(row, col * OUT_BYTES / 16) + col * OUT_BYTES % 16)) = pair;
             }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < TILES_M * 2; ++i) {
+        const int row = i * 8 + lane / 4;
+#pragma unroll
+        for (int j = 0; j < TILES_N; ++j) {
+            const int col = j * 8 + lane % 4 * 2;
+            OutPair pair;
+            from_float2(pair, {acc[i / 2][j][i % 2 * 2], acc[i / 2][j][i % 2 * 2 + 1]});
+            *static_cast<OutPair*>(__cvta_shared_to_generic(staged + staged_chunk(row, col * OUT_BYTES / 16) +
+                                                            col * OUT_BYTES % 16)) = pair;
         }
     }
     __syncwarp();
     const bool chunks = ldc * OUT_BYTES % 16 == 0 && reinterpret_cast<uintptr_t>(C) % 16 == 0;
-    constexpr int ROW_CHUNKS = ROW_BYTES / 16, PER_CHUNK = 16 / OUT_BYTES;
+    constexpr int ROW_CHUNKS = ROW_BYTES / 16, PER_CHUNK = 16 / OUT_BYTES, ROWS = 32 / ROW_CHUNKS;
+    if (inside && chunks) {
+        const int row = lane / ROW_CHUNKS, chunk = lane % ROW_CHUNKS;
+        Out* to = C + (block_m + warp_m + row) * ldc + block_n + warp_n + chunk * PER_CHUNK;
+#pragma unroll
+        for (int i = 0; i < WARP_M; i += ROWS) {
+            *reinterpret_cast<uint4*>(to) =
+                *static_cast<const uint4*>(__cvta_shared_to_generic(staged + staged_chunk(row + i, chunk)));
+            to += ROWS * ldc;
+        }
+        return;
+    }
 #pragma unroll PIECES_UNROLLED
     for (int at = lane; at < WARP_M * ROW_CHUNKS; at += 32) {
         const int row = at / ROW_CHUNKS, chunk = at % ROW_CHUNKS;

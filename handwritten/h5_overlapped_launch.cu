@@ -1,13 +1,13 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Adds overlap with the launch before to h1: blocks set up their barriers and fetch their tensor maps while
-// its last blocks still run, and wait before they read. Tiles and clusters of many shapes share the source.
+// Adds overlap with the launch before to h1: blocks set up barriers, fetch tensor maps and work out their
+// place while its last blocks still run, and wait before they read. Tiles of many shapes share the source.
 // Limited by power, at small sizes by launch and first loads. Refuses what h1 refuses (h0 runs those).
 #include "wgmma_epilogue.cuh"
 
 #if !defined(BLOCK_M) || !defined(BLOCK_N) || !defined(BLOCK_K) || !defined(MMA_M) || !defined(MMA_N) || \
     !defined(MMA_K) || !defined(NUM_STAGES) || !defined(CLUSTER_M) || !defined(CLUSTER_N) ||             \
-    !defined(GROUP_M)
-#error "tile extents and GROUP_M come from handwritten/tensor_catalog.py"
+    !defined(GROUP_M) || !defined(B_AT_ONCE)
+#error "tile extents, GROUP_M and B_AT_ONCE come from handwritten/tensor_catalog.py"
 #endif
 constexpr int WARPGROUP = 128;
 constexpr int CONSUMERS = BLOCK_M / MMA_M;            // warpgroups that multiply, 64 rows of the tile each
@@ -32,6 +32,8 @@ static_assert(BLOCK_N == MMA_N, "one wgmma spans the block tile");
 static_assert(BLOCK_N % SPAN == 0 && BLOCK_K == SPAN, "a row of a stage is one swizzle span");
 static_assert(SHARE_M % 8 == 0 && SHARE_N % 8 == 0 && SHARE_K % 8 == 0, "a share is whole swizzle periods");
 static_assert(GROUP_M % CLUSTER_M == 0, "a cluster's tiles lie in one group");
+static_assert(!B_AT_ONCE || (!B_COLUMN_MAJOR && BLOCKS == 1),
+              "one copy of all spans of row-major B, unshared");
 static_assert(NUM_STAGES >= 2, "one stage is multiplied while the next arrives");
 constexpr bool MOVES_REGISTERS = CONSUMERS == 2;  // one fits without
 
@@ -59,7 +61,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     else
         __syncthreads();
     let_next_start();
-    wait_for_launch_before();
 
     // Tiles of clusters: every block of one walks the same way, also where its own tile lies outside the
     // matrix.
@@ -79,10 +80,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const uint16_t same_m = ((1 << BLOCKS) - 1) / ((1 << CLUSTER_M) - 1) << rank_m;
             const uint16_t same_n = ((1 << CLUSTER_M) - 1) << rank_n * CLUSTER_M;
             bool backwards = false;
+            // What does not touch memory comes before the wait for the launch before: each stage's first
+            // bytes are announced here, and no stage has to become empty for them.
+            int fresh = min(NUM_STAGES, k_blocks);
+            for (int stage = 0; stage < fresh; ++stage) barrier_expect(full + stage * 8, STAGE_BYTES);
             for (unsigned index = first_tile; index < tiles; index += step_tiles, backwards = !backwards) {
                 const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);
                 const int row = (tile.m * CLUSTER_M + rank_m) * BLOCK_M + rank_n * SHARE_M;
                 const int col = (tile.n * CLUSTER_N + rank_n) * BLOCK_N + (BY_ROWS ? 0 : rank_m * SHARE_N);
+                if (index == first_tile) wait_for_launch_before();
                 for (int block = 0; block < k_blocks; ++block, ring.advance()) {
                     const int at_k = (backwards ? k_blocks - 1 - block : block) * BLOCK_K;
                     const uint32_t a_share =
@@ -90,21 +96,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     const uint32_t b_share = stages + ring.index * STAGE_BYTES + A_BYTES +
                                              rank_m * (BY_ROWS ? SHARE_K * SPAN : SHARE_N * BLOCK_K) * 2;
                     const uint32_t arrived = full + ring.index * 8;
-                    barrier_wait(empty + ring.index * 8, ring.parity ^ 1);
-                    // All bytes count here, whichever block asks for them; another block's may come first.
-                    barrier_expect(arrived, STAGE_BYTES);
+                    if (fresh > 0) {
+                        --fresh;
+                    } else {
+                        barrier_wait(empty + ring.index * 8, ring.parity ^ 1);
+                        // All bytes count here, whichever block asks for them; another block's may come
+                        // first.
+                        barrier_expect(arrived, STAGE_BYTES);
+                    }
                     if constexpr (CLUSTER_N > 1)
                         copy_box_to_all(a_share, &a_map, arrived, at_k, row, same_m);
                     else
                         copy_box_in(a_share, &a_map, arrived, at_k, row);
                     const int b_k = at_k + (BY_ROWS ? rank_m * SHARE_K : 0);
+                    if constexpr (B_AT_ONCE) {
+                        copy_boxes_in(b_share, &b_map, arrived, 0, b_k, col / SPAN);
+                    } else {
 #pragma unroll
-                    for (int i = 0; i < (B_COLUMN_MAJOR ? 1 : SHARE_N / SPAN); ++i) {
-                        const int x = B_COLUMN_MAJOR ? b_k : col + i * SPAN, y = B_COLUMN_MAJOR ? col : b_k;
-                        if constexpr (CLUSTER_M > 1)
-                            copy_box_to_all(b_share + i * SLAB_BYTES, &b_map, arrived, x, y, same_n);
-                        else
-                            copy_box_in(b_share + i * SLAB_BYTES, &b_map, arrived, x, y);
+                        for (int i = 0; i < (B_COLUMN_MAJOR ? 1 : SHARE_N / SPAN); ++i) {
+                            const int x = B_COLUMN_MAJOR ? b_k : col + i * SPAN,
+                                      y = B_COLUMN_MAJOR ? col : b_k;
+                            if constexpr (CLUSTER_M > 1)
+                                copy_box_to_all(b_share + i * SLAB_BYTES, &b_map, arrived, x, y, same_n);
+                            else
+                                copy_box_in(b_share + i * SLAB_BYTES, &b_map, arrived, x, y);
+                        }
                     }
                 }
             }
@@ -132,7 +148,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             matrix_descriptor(stages + A_BYTES, B_COLUMN_MAJOR ? 0 : SLAB_BYTES, EIGHT_ROWS);
         float acc[MMA_N / 2];
 
+        wait_for_launch_before();  // over by the time that a stage is full; C is read and written
         for (unsigned index = first_tile; index < tiles; index += step_tiles) {
+            const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);
+            const int row = (tile.m * CLUSTER_M + rank_m) * BLOCK_M + consumer * MMA_M;
+            const int col = (tile.n * CLUSTER_N + rank_n) * BLOCK_N;
             int previous = 0;
             for (int block = 0; block < k_blocks; ++block, ring.advance()) {
                 barrier_wait(full + ring.index * 8, ring.parity);
@@ -152,10 +172,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
             wgmma_wait<0>();
             release(previous);
-
-            const TileOrigin tile = tile_of<GROUP_M / CLUSTER_M>(index, tiles_m, tiles_n);
-            const int row = (tile.m * CLUSTER_M + rank_m) * BLOCK_M + consumer * MMA_M;
-            const int col = (tile.n * CLUSTER_N + rank_n) * BLOCK_N;
             store_rows<0, true>(acc, destination, row, col, stores + consumer * STORE_BUFFERS * STORE_BYTES);
         }
         if (thread == 0) wait_boxes_read<0>();  // shared memory outlives its readers

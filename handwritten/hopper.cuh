@@ -95,6 +95,16 @@ __device__ __forceinline__ void copy_box_in(uint32_t to, const TensorMap* map, u
         : "memory");
 }
 
+// The same for a box of three dimensions.
+__device__ __forceinline__ void copy_boxes_in(uint32_t to, const TensorMap* map, uint32_t barrier, int x,
+                                              int y, int z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
 __device__ __forceinline__ void copy_box_out(const TensorMap* map, uint32_t from, int x, int y) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                  "r"(from), "r"(x), "r"(y)

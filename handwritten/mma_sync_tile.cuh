@@ -19,15 +19,6 @@ constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8;
 constexpr int B_ROWS = B_COLUMN_MAJOR ? BLOCK_N : BLOCK_K, B_COLS = B_COLUMN_MAJOR ? BLOCK_K : BLOCK_N;
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2, STAGE_BYTES = A_BYTES + B_ROWS * B_COLS * 2;
 constexpr int COPIES = STAGE_BYTES / 16 / THREADS, COPIES_A_STEP = (COPIES + STEPS - 2) / (STEPS - 1);
-#ifndef LOAD_EVERY
-#define LOAD_EVERY 3
-#endif
-#ifndef COPY_FROM
-#define COPY_FROM 2
-#endif
-#ifndef COPY_EVERY
-#define COPY_EVERY 7
-#endif
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles fill the block tile");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "ldmatrix.x4 brings 16 rows of A, or 16 columns of B");
 static_assert(BLOCK_K % 64 == 0 && BLOCK_N % 64 == 0, "the swizzle permutes eight chunks of a row");
@@ -153,16 +144,14 @@ struct FragmentPlace {
     }
 };
 
-constexpr int LOADS = TILES_M + TILES_N / 2;  // of ldmatrix in a step
-
-// One of the LOADS that a step's fragments take; those that the step's first products need come first.
-__device__ __forceinline__ void load_fragment(Fragments& to, const FragmentPlace& place, uint32_t stage,
-                                              int step, int load) {
-    if (load == 0 || load > TILES_N / 2) {
-        const int i = load == 0 ? 0 : load - TILES_N / 2;
+// The fragments of one step.
+__device__ __forceinline__ void load_fragments(Fragments& to, const FragmentPlace& place, uint32_t stage,
+                                               int step) {
+#pragma unroll
+    for (int i = 0; i < TILES_M; ++i)
         load_matrices(to.a[i], stage + (place.a ^ step * STEP_K * 2) + i * 16 * BLOCK_K * 2);
-    } else {
-        const int j = load - 1;
+#pragma unroll
+    for (int j = 0; j < TILES_N / 2; ++j) {
         if constexpr (B_COLUMN_MAJOR)
             load_matrices(to.b[j], stage + (place.b[0] ^ step * STEP_K * 2) + j * 16 * B_COLS * 2);
         else

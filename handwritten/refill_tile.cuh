@@ -28,16 +28,6 @@ static_assert(GROUP_M % CLUSTER_N == 0, "a cluster's tiles lie in one group");
 static_assert(NUM_STAGES >= 3, "one stage is multiplied, one waits, one is refilled");
 static_assert(B_BYTES % 1024 == 0 && STAGE_BYTES % 1024 == 0, "stages start where the swizzle's period does");
 
-// Brings a box of three dimensions.
-__device__ __forceinline__ void copy_boxes_in(uint32_t to, const TensorMap* map, uint32_t barrier, int x,
-                                              int y, int z) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
-        "[%1, {%3, %4, %5}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
-        : "memory");
-}
-
 __device__ __forceinline__ void write_shared(uint32_t to, int value) {
     asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
 }

@@ -250,6 +250,10 @@ class WgmmaKernel(TensorKernel):
         columns, buffers = self.store_columns(dtype_out), self.store_buffers(dtype_out)
         return self.build("", layout, dtype_out, f"-DSTORE_COLS={columns}", f"-DSTORE_BUFFERS={buffers}")
 
+    def unit_for(self, problem: Problem) -> Unit:
+        """The build that runs a problem which tensor maps can describe."""
+        return self.unit(problem.layout, problem.dtype_out)
+
     def store_columns(self, dtype_out: str) -> int:
         """Columns of C in one store buffer: as many as a swizzle span holds and the tile is a multiple of."""
         return math.gcd(SWIZZLE_SPAN // ITEMSIZE[dtype_out], self.tile.BLOCK_N)
@@ -279,7 +283,7 @@ class WgmmaKernel(TensorKernel):
         if runner is not self:
             return runner.launches(problem)
         launch = Launch(
-            unit=self.unit(problem.layout, problem.dtype_out),
+            unit=self.unit_for(problem),
             entry=self.entry,
             grid=(min(self.tiles(problem), SM_COUNT // self.cluster * self.cluster), 1, 1),
             block=((self.consumers + self.has_producer) * 128, 1, 1),
@@ -288,6 +292,13 @@ class WgmmaKernel(TensorKernel):
             overlaps=self.overlaps,
         )
         return (launch,)
+
+    def spans_of_b(self, problem: Problem, pointers: Pointers, share: int = 1) -> TensorMap:
+        """Row-major B as {column in span, k, span}; ``share`` blocks bring a part of the rows each."""
+        columns, tile = self.b_columns, self.tile
+        shape = (columns, problem.k, problem.n // columns)
+        box = (columns, tile.BLOCK_K // share, tile.BLOCK_N // columns)
+        return _tensor_map(pointers.b, self.dtype_in, shape, (problem.ldb, columns), box)
 
     def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
         """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
@@ -300,8 +311,7 @@ class WgmmaKernel(TensorKernel):
             rows = self.b_box or tile.BLOCK_N // share
             yield _tensor_map(pointers.b, self.dtype_in, (k, n), (problem.ldb,), (span, rows))
         elif self.b_is_three_dimensional:
-            box = (columns, tile.BLOCK_K // share, tile.BLOCK_N // columns)
-            yield _tensor_map(pointers.b, self.dtype_in, (columns, k, n // columns), (problem.ldb, columns), box)
+            yield self.spans_of_b(problem, pointers, share)
         else:
             by_rows = tile.BLOCK_N // columns % share != 0  # too few spans of columns to share those
             rows = self.b_box or tile.BLOCK_K // (share if by_rows else 1)
@@ -414,10 +424,40 @@ H4 = WgmmaKernel(
 )
 
 
-def _tile_of_h5(block_m: int, block_n: int, stages: int, boxes: int, cluster_m: int = 1) -> WgmmaKernel:
+@dataclass(frozen=True, kw_only=True)
+class OverlappedKernel(WgmmaKernel):
+    """h5 in its tiles: launches overlap, and row-major B may come in one copy a stage."""
+
+    overlaps: bool = True
+    at_once: bool = False
+    """Whether one copy of three dimensions brings row-major B where n is a multiple of a swizzle span."""
+
+    def brings_b_at_once(self, problem: Problem) -> bool:
+        """Whether this problem's B comes in one copy: what lies beyond n in the last span would be read."""
+        return self.at_once and problem.layout[1] == "r" and problem.n % self.b_columns == 0
+
+    def unit(self, layout: str, dtype_out: str, at_once: bool = False) -> Unit:
+        columns, buffers = self.store_columns(dtype_out), self.store_buffers(dtype_out)
+        flags = (f"-DSTORE_COLS={columns}", f"-DSTORE_BUFFERS={buffers}", f"-DB_AT_ONCE={int(at_once)}")
+        return self.build("_at_once" if at_once else "", layout, dtype_out, *flags)
+
+    def unit_for(self, problem: Problem) -> Unit:
+        return self.unit(problem.layout, problem.dtype_out, self.brings_b_at_once(problem))
+
+    def units(self) -> tuple[Unit, ...]:
+        own = [self.unit("rr", out, at_once=True) for out in OUTPUTS if self.at_once]
+        return tuple(dict.fromkeys([*own, *super().units()]))
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
+        a, b, c = super().maps(problem, pointers)
+        yield from (a, self.spans_of_b(problem, pointers) if self.brings_b_at_once(problem) else b, c)
+
+
+def _tile_of_h5(block_m: int, block_n: int, stages: int, boxes: int, cluster_m: int = 1) -> OverlappedKernel:
     """h5 with another tile. ``boxes``: store buffers of 64 rows by 128 bytes that each warpgroup has."""
     cluster = f"_{cluster_m}x1" if cluster_m > 1 else ""
-    return WgmmaKernel(
+    return OverlappedKernel(
         name=f"h5_{block_m}x{block_n}{cluster}",
         shares="h5_overlapped_launch",
         in_default_set=(block_m, block_n) == (64, 128),
@@ -433,7 +473,7 @@ def _tile_of_h5(block_m: int, block_n: int, stages: int, boxes: int, cluster_m: 
             CLUSTER_M=cluster_m,
             CLUSTER_N=1,
         ),
-        overlaps=True,
+        at_once=(block_m, block_n) == (64, 128),
         store_bytes=boxes * 64 * SWIZZLE_SPAN,
         swizzle="128 bytes",
         summary=f"h5 with tiles of {block_m} x {block_n}" + (" in clusters that share B" if cluster else ""),
@@ -539,12 +579,7 @@ class ShortRefillKernel(TurnedKernel):
     def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
         """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
         a, b, c = super().maps(problem, pointers)
-        if problem.layout[1] == "r":
-            columns = self.b_columns
-            shape = (columns, problem.k, problem.n // columns)
-            box = (columns, self.tile.BLOCK_K, self.tile.BLOCK_N // columns)
-            b = _tensor_map(pointers.b, self.dtype_in, shape, (problem.ldb, columns), box)
-        yield from (a, b, c)
+        yield from (a, self.spans_of_b(problem, pointers) if problem.layout[1] == "r" else b, c)
 
 
 H7 = ShortRefillKernel(

@@ -33,8 +33,10 @@ __device__ __forceinline__ void store_columns_of_c(float (&d)[COUNT], const Dest
     static_assert(COUNT * 2 % STORE_ROWS == 0, "boxes cover the tile");
     const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
     const int id = 1 + threadIdx.x / 128;  // of the warpgroup's barrier; 0 belongs to __syncthreads
+    if (to.alpha != 1.0f) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) d[i] *= to.alpha;
+        for (int i = 0; i < COUNT; ++i) d[i] *= to.alpha;
+    }
     if (to.beta != 0.0f) {
         const int c_col = col + warp * 16 + lane / 4, c_row = row + lane % 4 * 2;
 #pragma unroll

@@ -1,8 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// v18's pass and copies, v19's order of FFMAs, and one barrier a tile for everything: the warp that loads meets
-// the eight that multiply. It brings them the tile that has arrived, and takes back the stage of the tile
-// before. So their loop has loads of fragments, FFMAs and a barrier, and nothing else. Limited by the FMA pipe,
-// by the pass where n is small. Refuses nothing but 2^31 tiles: a base or pitch of B that is no multiple of 16
+// v18's pass and copies, v19's order of FFMAs, and one barrier a tile: the warp that loads meets the eight that
+// multiply, hands over what has arrived and takes back the stage of the tile before. Limited by the FMA pipe, by
+// the pass where n is small. Refuses nothing but 2^31 tiles: a base or pitch of B that is no multiple of 16
 // bytes goes to v14.
 #include "pass_tile.cuh"
 #include "tile_order.cuh"

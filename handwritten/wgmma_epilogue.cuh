@@ -104,8 +104,10 @@ template <int FIRST, bool ANY_WIDTH, int COUNT>
 __device__ __forceinline__ void store_rows(float (&d)[COUNT], const Destination& to, int row, int col,
                                            uint32_t buffers) {
     static_assert(COUNT % (STORE_COLS / 2) == 0, "boxes cover the tile");
+    if (to.alpha != 1.0f) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) d[i] *= to.alpha;
+        for (int i = 0; i < COUNT; ++i) d[i] *= to.alpha;
+    }
     if (to.beta != 0.0f) add_old(d, to, row, col);
     const int thread = threadIdx.x % 128;
     const int id = 1 + threadIdx.x / 128;  // of the warpgroup's barrier; 0 belongs to __syncthreads

@@ -118,6 +118,20 @@ def test_store_buffers_fit_their_bytes_and_divide_the_tile(kernel, out):
     assert f"-DSTORE_COLS={columns}" in kernel.unit("rr", out).flags
 
 
+def test_b_comes_at_once_where_n_is_whole_spans():
+    kernel = next(tile for tile in H5_TILES if tile.at_once)
+    assert (kernel.tile.BLOCK_M, kernel.tile.BLOCK_N) == (64, 128)
+    for n, layout, rank in ((448, "rr", 3), (456, "rr", 2), (448, "rc", 2)):
+        problem = half(300, n, 136, layout=layout, ldb=456 if layout == "rr" else 136)
+        (launch,) = kernel.launches(problem)
+        assert kernel.variant(problem) == "tma"
+        assert f"-DB_AT_ONCE={int(rank == 3)}" in launch.unit.flags
+        assert launch.unit in kernel.units()
+        ((_, b_argument, *_),) = arguments(kernel, problem, POINTERS)
+        ((_, b_map),) = b_argument.tensor_maps
+        assert (len(b_map.shape), len(b_map.box)) == (rank, rank)
+
+
 def test_mma_sync_takes_pointers_extents_pitches_and_scalars():
     problem = half(3, 5, 7, lda=2**33, ldb=6, ldc=2**31 + 1, alpha=0.5, beta=-3)
     (packed,) = arguments(H0, problem, POINTERS)
