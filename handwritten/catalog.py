@@ -67,6 +67,9 @@ ROW_64_TILE = Tile(
 ROW_32_TILE = Tile(
     BLOCK_M=1, BLOCK_N=32, BLOCK_K=32, WARP_M=1, WARP_N=32, THREAD_M=1, THREAD_N=4, NUM_STAGES=3
 )  # fmt: skip
+ROW_32_DEEP_TILE = Tile(
+    BLOCK_M=1, BLOCK_N=32, BLOCK_K=32, WARP_M=1, WARP_N=32, THREAD_M=1, THREAD_N=4, NUM_STAGES=5
+)  # fmt: skip
 SPLIT_TILE = Tile(
     BLOCK_M=64, BLOCK_N=128, BLOCK_K=32, WARP_M=64, WARP_N=64, THREAD_M=8, THREAD_N=16, NUM_STAGES=4
 )  # fmt: skip
@@ -483,6 +486,17 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         slices=1,
         prefetched=2,
         summary="v16 with one row, a block for each 32 columns; a quarter of a warp goes along n",
+        in_default_set=False,
+    ),
+    StreamRowsKernel(
+        name="v16_row_32_deep",
+        stem="v16_stream_rows",
+        tile=ROW_32_DEEP_TILE,
+        k_warps=8,
+        resident=1,
+        slices=1,
+        prefetched=2,
+        summary="v16_row_32 at one block an SM, with twice as much of B in flight in each",
         in_default_set=False,
     ),
     BlockSplitKernel(
