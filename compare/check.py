@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from compare import pace
 from compare.contenders import Contender, KernelContender
 from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, array_module, widen
 from compare.reference import LARGEST, Reference, error_bound, output_roundoff
@@ -198,30 +199,29 @@ def inapplicable(contender: Contender, distribution: str) -> str | None:
     return None
 
 
-CPU_RATE = 4e7
-"""Multiply-adds a second of the PTX machine on one core; kernels that keep little in registers are the slowest."""
 CPU_LIMIT_S = 1800.0
 """Seconds that one check may be expected to take on the PTX machine."""
+SURELY_SHORT = 1e9
+"""Work of a round, as :func:`compare.pace.work` counts it, that no host needs that long for."""
 
 
 def cpu_seconds(contender: Contender, problem: Problem) -> float:
-    """What a check on the PTX machine will roughly take; whole tiles are executed, whatever their part in C."""
-    if problem.is_empty or not isinstance(contender, KernelContender):
-        return 0.0
-    tile, work = contender.tile, 1.0
-    for extent, block in ((problem.m, tile.BLOCK_M), (problem.n, tile.BLOCK_N), (problem.k, tile.BLOCK_K)):
-        work *= max(1, ceil_div(extent, max(block, 1)) * max(block, 1))
-    return ROUNDS * work / CPU_RATE
+    """What a check on the PTX machine will roughly take on this host, reading the kernel's PTX left out.
+
+    Raises:
+        MissingToolError, BuildError: the machine's engine cannot be built.
+    """
+    rounds = ROUNDS * pace.work(contender, problem)
+    return rounds * pace.multiply_add_s() if rounds else 0.0
 
 
 def too_long(contender: Contender, problem: Problem) -> str | None:
     """Why a problem is not checked on the PTX machine, or None: hours of silence help nobody."""
-    seconds = cpu_seconds(contender, problem)
-    if seconds <= CPU_LIMIT_S:
+    if pace.work(contender, problem) <= SURELY_SHORT or (seconds := cpu_seconds(contender, problem)) <= CPU_LIMIT_S:
         return None
     return (
-        f"about {seconds / 3600:.3g} h on the PTX machine ({CPU_RATE:.0e} multiply-adds a second), and "
-        f"{CPU_LIMIT_S / 3600:g} h is the limit; check it on a GPU, or a smaller problem with the same tails"
+        f"about {seconds / 3600:.2g} h on the PTX machine, and {CPU_LIMIT_S / 3600:g} h is the limit; "
+        "check it on a GPU, or a smaller problem with the same tails"
     )
 
 

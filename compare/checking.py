@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compare.building import Built
     from compare.check import Executor, FuzzReport, Verdict
     from compare.own_kernels import OwnOptions
+    from compare.shapes import Shape
 
 DEFAULT_SHAPES = {"gpu": "ladder", "cpu": "small"}
 WORTH_SAYING_S = 30.0
@@ -92,7 +93,7 @@ def run_checks(
         GemmTracksError: nothing could be checked.
     """
     from compare.building import build
-    from compare.check import CPU_LIMIT_S, check_all, check_baseline, cpu_seconds
+    from compare.check import check_all, check_baseline
     from compare.check import fuzz as draw_and_check
     from compare.console import answers, messages, print_json, progress
     from compare.shapes import parse
@@ -138,17 +139,19 @@ def run_checks(
             raise KeyboardInterrupt
         return bool(report.failures)
 
+    shares = [1.0] * (len(wanted) * len(chosen))
     if where.name == "cpu":
-        able = [c for c, reason in zip(chosen, reasons, strict=True) if reason is None]
-        expected = [cpu_seconds(c, shape.problem(c)) for shape in wanted for c in able]
-        expected = [seconds for seconds in expected if seconds <= CPU_LIMIT_S]  # the others are refused
-        if sum(expected) > WORTH_SAYING_S:
-            messages().print(f"{len(expected)} checks on the CPU, about {minutes(sum(expected))}; Ctrl-C ends early")
-    tally, stopped = Tally(), False
-    with progress("checking", len(wanted) * len(chosen)) as advance:
+        expected = expected_s(chosen, wanted, where)
+        shares = [seconds or 0.0 for seconds in expected]
+        if sum(shares) > WORTH_SAYING_S:
+            count = len(expected) - expected.count(None)
+            messages().print(f"{count} checks on the CPU, about {minutes(sum(shares))}; Ctrl-C ends early")
+    tally, stopped, done = Tally(), False, 0.0
+    with progress("checking", sum(shares)) as advance:
         try:
-            for done, (_, verdict) in enumerate(check_all(chosen, wanted, where), start=1):
+            for share, (_, verdict) in zip(shares, check_all(chosen, wanted, where), strict=False):
                 tally.verdicts.append(verdict)
+                done += share
                 advance(done, verdict.contender)
         except KeyboardInterrupt:
             stopped = True
@@ -166,6 +169,30 @@ def run_checks(
         text = f"nothing was checked: {tally.verdicts[0].skipped_because}"
         raise NoDeviceError(text) if where.name == "cpu" else RejectedError(text)
     return tally.failed
+
+
+def expected_s(chosen: Sequence[Contender], wanted: Sequence[Shape], where: Executor) -> list[float | None]:
+    """What each check on the CPU will take, in the order of the checks; None where it is refused.
+
+    An opcode that the machine lacks shows only when it is reached: such checks are over sooner.
+    """
+    from compare import pace
+    from compare.check import cpu_seconds, too_long
+
+    found: list[float | None] = []
+    read = set()
+    for shape in wanted:
+        for contender in chosen:
+            problem = shape.problem(contender)
+            if where.refuses(contender) or contender.rejects(problem) or too_long(contender, problem):
+                found.append(None)
+                continue
+            seconds = cpu_seconds(contender, problem)
+            if seconds and contender.name not in read:
+                read.add(contender.name)
+                seconds += pace.READING * pace.multiply_add_s()
+            found.append(seconds)
+    return found
 
 
 def minutes(seconds: float) -> str:

@@ -118,7 +118,7 @@ def list_(
     Example:
       gemm-tracks list --kernels 'v*'
     """
-    from compare.console import print_json
+    from compare.console import Head, answers, print_json, table_of
     from compare.contenders import contenders
 
     found = contenders(kernels)
@@ -131,8 +131,14 @@ def list_(
         for c in found
     ]
     widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
-    for line in (heads, *lines):
-        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    wide = sum(widths) + 2 * (len(widths) - 1)
+    if sys.stdout is not None and sys.stdout.isatty() and (console := answers()).width < wide:
+        goes = {"layouts": 1, "family": 2, "stages": 3}
+        folding = [Head(head, folds=head in ("name", "needs"), goes=goes.get(head, 0)) for head in heads]
+        console.print(table_of("", folding, [(line, "") for line in lines], console.width))
+    else:
+        for line in (heads, *lines):
+            typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     typer.echo(f"{len(lines)} contenders")
 
 
@@ -309,7 +315,8 @@ def inspect(
 ) -> None:
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
 
-    Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one.
+    Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one. Exit status 3
+    where --ncu was asked for and there is no GPU.
 
     \b
     Examples:
@@ -357,11 +364,13 @@ def run_cpu_(
         typer.Option("--strict", help="Also refuse reads of shared memory never written, and copies never read."),
     ] = False,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Run all blocks although one had a fault.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="End it after so long; no limit.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Run anybody's kernel on the PTX machine, without a GPU, and say what it does wrong.
 
-    Exit status 1 where it found a race, an access out of bounds, a value never written or another fault.
+    Exit status 1 where it found a race, an access out of bounds, a value never written or another fault; 3 where
+    --seconds were over before it ended and no fault was found until then.
 
     \b
     Forms of --arg:
@@ -389,6 +398,7 @@ def run_cpu_(
         arch=arch,
         strict=strict,
         keep_going=keep_going,
+        seconds=seconds,
         as_json=as_json,
     )
     if failed:
@@ -462,6 +472,9 @@ def tune(
 ) -> None:
     """Find the fastest kernel for each shape and write the table that simt_dispatch and fp16_dispatch look up.
 
+    Launches of 1 ms and more are decided under sustained load, shorter ones in bursts. A table that is there grows:
+    entries of other shapes stay, and its kernels for these shapes race too, whatever --kernels says.
+
     Finished shapes are kept in the cache: the same command goes on where it stopped. Sources are never edited.
     The dispatchers read the shipped tables, or those of the folder in GEMM_TRACKS_TABLES.
 
@@ -469,6 +482,7 @@ def tune(
     Examples:
       gemm-tracks tune
       gemm-tracks tune --track simt --shapes squares --kernels 'v6*,v7*,v8*' --out build/tables --seconds 120
+      gemm-tracks tune --track simt --shapes 4096,8192 --kernels 'v15*'
       gemm-tracks tune --gpus all
     """
     from compare.tuning import run_tune

@@ -469,6 +469,7 @@ def run_groups(
     on_again: Callable[[str, Any], None] | None = None,
     advance: Callable[[float, str], None] | None = None,
     fresh: Callable[[Work], Any] | None = None,
+    on_note: Callable[[Any], None] | None = None,
     tries: int = TRIES,
 ) -> tuple[Lost, ...]:
     """Run every unit once, each in one place, at most one at a time on a card; they begin in the order given.
@@ -484,6 +485,7 @@ def run_groups(
         advance: told (seconds' worth of ``cost_s`` that is done, what is being done everywhere).
         fresh: called here with a unit that is about to begin; gives the payload to begin it with, or None where it
             is not to begin any more.
+        on_note: called here with what a unit handed to :meth:`Here.note`; a unit that ends at once may outrun it.
         tries: attempts before a unit is given up; ten times as many where its function asks for them by :class:`Again`.
 
     Returns:
@@ -494,7 +496,7 @@ def run_groups(
         KeyboardInterrupt: passed on after the workers were told to stop.
     """
     pending = deque(_Flight(one) for one in work)
-    run = _Run(cluster, worker_fn, pending, on_done, on_again, advance, fresh, tries)
+    run = _Run(cluster, worker_fn, pending, on_done, on_again, advance, fresh, on_note, tries)
     try:
         return run.everything()
     except BaseException:
@@ -516,10 +518,12 @@ class _Run:
         on_again: Callable[[str, Any], None] | None,
         advance: Callable[[float, str], None] | None,
         fresh: Callable[[Work], Any] | None,
+        on_note: Callable[[Any], None] | None,
         tries: int,
     ) -> None:
         self.cluster, self.worker_fn, self.pending, self.tries = cluster, worker_fn, pending, tries
         self.on_done, self.on_again, self.advance, self.fresh = on_done, on_again, advance, fresh
+        self.on_note = on_note
         self.flying: list[_Flight] = []
         self.lost: list[Lost] = []
         self.done_s = 0.0
@@ -586,6 +590,9 @@ class _Run:
             if event["what"] == "began":
                 told.address = str(event["address"])
                 self.cluster.unbench(told.work.name)
+            elif event["what"] == "note":
+                if self.on_note is not None:
+                    self.on_note(event["value"])
             elif event["address"] == told.address:
                 told.fraction, told.text = float(event["fraction"]), str(event["text"])
 

@@ -16,10 +16,10 @@ from compare.cluster import Cluster, Lost, Outcome, Work, check_options, open_cl
 from compare.cluster_builds import Model, Packed, build_over, pack, unpack
 from compare.cluster_compare import archs_of, built_for, model_of
 from compare.cluster_workers import Again, Here
-from compare.contenders import KernelContender
+from compare.contenders import KernelContender, contenders
 from compare.groups import GpuSite, Site
 from compare.timing import DeviceFacts
-from compare.tuner import Found, Target, Tuner, estimate_s
+from compare.tuner import Bursts, Found, Target, Tuner, bursts_of, estimate_s
 from handwritten.table import Entry
 from kernel.errors import BuildError, CheckError, MissingToolError
 
@@ -42,6 +42,8 @@ class Parcel:
     """Makes the tuner of a worker process."""
     known: tuple[Entry, ...] = ()
     """Entries that were there when it was sent."""
+    bursts: Bursts | None = None
+    """Its first half, where that was done before."""
     starts: int = 0
     """Fresh processes that it had."""
 
@@ -56,7 +58,12 @@ def tune_here(parcel: Parcel, here: Here) -> tuple[Found, dict[str, Any]]:
     tuner: Tuner = here.keep(("tuner", parcel.track), parcel.make)
     tuner.known = list(parcel.known)
     try:
-        found = tuner.tune(parcel.target, lambda what: here.tell(0.0, what))
+        found = tuner.tune(
+            parcel.target,
+            lambda what: here.tell(0.0, what),
+            bursts=parcel.bursts,
+            keep=lambda bursts: here.note(bursts.record()),
+        )
     except CheckError as error:
         if parcel.starts >= FRESH_STARTS:
             raise
@@ -108,16 +115,21 @@ def tune_over_cluster(
         messages().print(f"{len(cluster.seats)} places: {', '.join(one.label for one in cluster.seated())}")
         model = model_of(cluster)
         (device, *_) = (one.device for one in cluster.seated() if one.device is not None)
-        everyone = [one for found in chosen.values() for one in found]
+        known = contenders()
+        scopes = {
+            name: tuning.scope_of(known, name, found, wanted[name], out, device) for name, found in chosen.items()
+        }
+        everyone = [one for scope in scopes.values() for one in scope.candidates]
         built = build_over(cluster, everyone, archs_of(cluster), model)
 
         def tune_track(name: str) -> tuning.Outcome:
-            tuner = described(name, chosen[name], device, built)
-            make = maker(name, chosen[name], model, built)
-            journal = tuning.Journal(tuning.journal_path(device.slug, name), tuning.sources(tuner, built))
-            return spread(tuner, wanted[name], journal, tuning.head(tuner, built), deadline, cluster, make)
+            scope = scopes[name]
+            tuner = described(name, scope.candidates, device, built)
+            make = maker(name, scope.candidates, model, built)
+            journal = tuning.journal_of(scope, tuner, built, device.slug)
+            return spread(tuner, scope, journal, tuning.head(tuner, built), deadline, cluster, make)
 
-        tuning.tune_and_write(chosen, tune_track, device.slug, out, seconds, as_json=as_json)
+        tuning.tune_and_write(scopes, tune_track, device.slug, out, seconds, as_json=as_json)
 
 
 def described(track: str, candidates: Sequence[KernelContender], device: Device, built: Built) -> Tuner:
@@ -142,7 +154,7 @@ def maker(track: str, candidates: Sequence[KernelContender], model: Model, built
 
 def spread(
     tuner: Tuner,
-    wanted: Sequence[Target],
+    scope: tuning.Scope,
     journal: tuning.Journal,
     empty: Table,
     deadline: float | None,
@@ -152,32 +164,42 @@ def spread(
     """Tune over the cluster what the journal lacks; the counterpart of :func:`compare.tuning.tune_track`."""
     from compare.console import progress
 
-    outcome, todo = tuning.what_is_left(tuner, wanted, journal, empty, len(cluster.seats))
+    outcome, todo = tuning.what_is_left(tuner, scope.wanted, journal, empty, scope.base, len(cluster.seats))
+    holders = {target.key: target.holder for target in todo}
     work = [
         Work(
             name=f"{tuner.track} {number} {target.name}",
             payload=Parcel(track=tuner.track, target=target, make=make),
-            cost_s=estimate_s(target),
+            cost_s=estimate_s(target, journal.halfway(target)),
         )
         for number, target in enumerate(todo)
     ]
+
+    finished: set[tuple[int, int, int, str, str, int]] = set()
 
     def fresh(one: Work) -> Parcel | None:
         if deadline is not None and time.monotonic() + one.cost_s > deadline:
             outcome.missing += 1
             return None
         parcel: Parcel = one.payload
-        return dataclasses.replace(parcel, known=tuple(tuner.known))
+        return dataclasses.replace(parcel, known=tuple(tuner.known), bursts=journal.halfway(parcel.target))
+
+    def note(record: Any) -> None:
+        bursts = bursts_of(record)
+        # Events come in their own time: the shape may be finished by then.
+        if bursts.entry.key not in finished:
+            journal.add_bursts(bursts, holders[bursts.entry.key])
 
     def keep(done: Outcome) -> None:
         found, card = done.value
         place = {**card, "retried_because": done.retried_because}
-        journal.add(found.entry, found.left_out, place)
+        finished.add(found.entry.key)
+        journal.add(found.entry, found.left_out, place, holders[found.entry.key])
         tuner.known.append(found.entry)
         outcome.left_out[f"{found.entry.m}x{found.entry.n}x{found.entry.k} {found.entry.layout}"] = dict(found.left_out)
 
     lost: tuple[Lost, ...]
     with progress(f"tuning {tuner.track}", sum(one.cost_s for one in work)) as advance:
-        lost = run_groups(cluster, work, tune_here, on_done=keep, advance=advance, fresh=fresh)
+        lost = run_groups(cluster, work, tune_here, on_done=keep, advance=advance, fresh=fresh, on_note=note)
     raise_if_lost(lost, f"What was finished is in {journal.path}; the same command tries the rest again")
-    return tuning.tuned(tuner, wanted, journal, outcome)
+    return tuning.tuned(tuner, scope.wanted, journal, outcome)

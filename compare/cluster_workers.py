@@ -153,6 +153,10 @@ class Here:
             self._told = time.monotonic()
             _report(self.run, "at", self.name, fraction=fraction, text=text)
 
+    def note(self, value: Any) -> None:
+        """Hand over something that is worth keeping before the unit is finished: plain values, as JSON has them."""
+        _report(self.run, "note", self.name, value=value)
+
     def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         """What this process keeps for later units of the same run: made when it is first asked for."""
         full = (self.run, key)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -126,10 +127,11 @@ def finite(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
+def progress(label: str, total: float, after_s: float = 0.0) -> Iterator[Callable[[float, str], None]]:
     """A bar on stderr while the block runs; call what it gives with (how much is done of total, what is being done).
 
-    Where stderr is no terminal, a line now and then takes the bar's place.
+    The bar comes up after ``after_s``, so that what is over sooner shows none. Where stderr is no terminal, a line now
+    and then takes the bar's place.
     """
     console = messages()
     if not console.is_terminal:
@@ -160,6 +162,19 @@ def progress(label: str, total: float) -> Iterator[Callable[[float, str], None]]
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=console, transient=True) as display:
-        task = display.add_task("", total=max(total, 1e-9))
+    display = Progress(*columns, console=console, transient=True)
+    task = display.add_task("", total=max(total, 1e-9))
+    begin = threading.Timer(after_s, display.start)
+    if after_s > 0:
+        begin.daemon = True
+        begin.start()
+    else:
+        display.start()
+    try:
         yield lambda done, text: display.update(task, completed=done, description=text)
+    finally:
+        if after_s > 0:
+            begin.cancel()
+            begin.join()
+        if display.live.is_started:
+            display.stop()

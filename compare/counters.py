@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compare import driver
 from compare.contenders import KernelContender, contenders
 from kernel import inspection, profiler
 from kernel.errors import UsageError
 from kernel.plan import plan
 
 Shape = tuple[int, int, int]
+NO_GPU = "gpu: "
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,12 @@ class Counters:
     shape: Shape
     lines: tuple[Line, ...]
     not_available: str = ""
-    """Empty, or what is missing, starting with ``permission`` or ``tool`` where it is one of those."""
+    """Empty, or what is missing, starting with ``gpu``, ``permission`` or ``tool`` where it is one of those."""
+
+    @property
+    def lacks_gpu(self) -> str:
+        """Why no GPU can be used here, or empty where that is not the reason."""
+        return self.not_available.removeprefix(NO_GPU) if self.not_available.startswith(NO_GPU) else ""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -125,6 +132,9 @@ def predicted_counters(contender: KernelContender, shape: Shape) -> dict[str, fl
 
 def profile_contenders(shape: Shape, names: Sequence[str]) -> profiler.Profile:
     """One launch of each contender under the profiler, in the order of ``names``, or why there is none."""
+    problem = driver.query().problem
+    if problem:
+        return profiler.Profile(not_available=f"{NO_GPU}{problem}")
     command = [sys.executable, "-m", "compare.launch_once", "x".join(map(str, shape)), *names]
     found = profiler.profile(command)
     if found.not_available:

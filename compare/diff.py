@@ -16,13 +16,16 @@ from typing import Any
 
 from compare import runs
 from compare.rows import KEY
-from compare.statistics import Interval, ratio_of_medians
+from compare.statistics import Interval, median, ratio_of_medians
 from kernel.errors import UsageError
 
 THRESHOLD = 0.02
 """A change of less than this is none: the same kernel moves by up to 1 % between two sessions."""
 CONFIRMATION = 0.5
 """The part of the threshold that cycles or the paired ratio must move by, in the same direction."""
+
+WINDOW_WORDS = {"burst": "in bursts", "sustained": "in sustained windows"}
+"""The windows that a run can have, as lines name them."""
 
 Key = tuple[Any, ...]
 
@@ -53,6 +56,27 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compared:
+    """How many rows of one window were compared, and how closely: half the length of their intervals, in percent."""
+
+    window: str
+    rows: int
+    median_pct: float | None
+    widest_pct: float | None
+    without_interval: int
+    """Rows of which a run kept fewer than two samples."""
+
+    def __str__(self) -> str:
+        text = f"{self.rows} {WINDOW_WORDS.get(self.window, self.window)}"
+        parts = []
+        if self.median_pct is not None:
+            parts.append(f"intervals of ± {self.median_pct:.1f} %, the widest ± {self.widest_pct:.1f} %")
+        if self.without_interval:
+            parts.append(f"{self.without_interval} without samples for an interval")
+        return f"{text} ({'; '.join(parts)})" if parts else text
+
+
+@dataclass(frozen=True, kw_only=True)
 class Diff:
     """What became of every row."""
 
@@ -71,11 +95,37 @@ class Diff:
         """1 where something regressed."""
         return 1 if self.regressions else 0
 
+    @property
+    def windows(self) -> tuple[Compared, ...]:
+        """What was compared, by window; a window that no row of both runs has is there with none."""
+        by_window: dict[str, list[Change]] = {window: [] for window in WINDOW_WORDS}
+        for change in self.changes:
+            if change.ratio is not None:
+                by_window.setdefault(str(change.key["window"]), []).append(change)
+        found = []
+        for window, changes in by_window.items():
+            reach = [
+                50 * (change.ratio_hi - change.ratio_lo)
+                for change in changes
+                if change.ratio_hi is not None and change.ratio_lo is not None
+            ]
+            found.append(
+                Compared(
+                    window=window,
+                    rows=len(changes),
+                    median_pct=median(reach) if reach else None,
+                    widest_pct=max(reach, default=None),
+                    without_interval=len(changes) - len(reach),
+                )
+            )
+        return tuple(found)
+
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``."""
         return {
             "threshold": self.threshold,
             "counts": dict(Counter(change.verdict for change in self.changes)),
+            "windows": [asdict(one) for one in self.windows],
             "regressions": [change.name for change in self.regressions],
             "rows": [asdict(change) for change in self.changes],
             "only_before": list(self.only_before),
@@ -90,10 +140,23 @@ class Diff:
         counts = Counter(change.verdict for change in self.changes)
         summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*ORDER, "same") if counts[verdict])
         out.append(f"{len(self.changes)} rows: {summary or 'none in common'} (threshold {100 * self.threshold:g} %)")
+        out.append(f"compared: {', '.join(str(one) for one in self.windows if one.rows) or 'no time'}")
+        for one in self.windows:
+            if not one.rows:
+                out.append(
+                    f"no row {WINDOW_WORDS[one.window]} was timed in both runs, so nothing is said of that window"
+                )
         for which, keys in (("first", self.only_before), ("second", self.only_after)):
             if keys:
-                out.append(f"{len(keys)} rows are in the {which} run only")
+                out.append(f"{len(keys)} rows are in the {which} run only{_by_window(keys)}")
         return out
+
+
+def _by_window(keys: Iterable[Mapping[str, Any]]) -> str:
+    """How many of the rows are of which window, in brackets; empty where none is of any."""
+    counts = Counter(str(key["window"]) for key in keys if key["window"])
+    parts = (f"{count} {WINDOW_WORDS.get(window, window)}" for window, count in counts.items())
+    return f" ({', '.join(parts)})" if counts else ""
 
 
 ORDER = ("broken", "slower", "unclear", "faster")

@@ -172,7 +172,7 @@ def _hash(text: str) -> str:
 
 def _cards(rows: Sequence[Row]) -> list[dict[str, str]]:
     """The two gaps: a figure to remember, and the sentence that says what it is."""
-    same, different = closing_lines(rows, entry_names=False)
+    same, different = closing_lines(rows, longest_entry=0)
     found = gaps(rows)
     ratio, factor = (found.ratio, found.factor) if found else (None, None)
     behind = "" if ratio is None else "behind cuBLAS" if ratio < 1 else "ahead of cuBLAS"

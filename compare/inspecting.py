@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compare.contenders import KernelContender, contenders
 from compare.own_kernels import block_of
-from kernel.errors import CatalogError, UsageError
+from kernel.errors import CatalogError, NoDeviceError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,8 @@ def run_inspect(
     A and B, a kernel's first where it is left out. ``symbol`` and ``threads`` name a file's kernel and its block.
 
     Raises:
-        GemmTracksError: a name is unknown, a build failed, or a tool is missing.
+        GemmTracksError: a name is unknown, a build failed, or a tool is missing; after what needs no GPU was printed,
+            that counters were asked for and there is none.
     """
     from compare.console import answers, print_json
     from compare.machine_runs import print_races, races_as_json, races_of
@@ -53,11 +54,16 @@ def run_inspect(
         write_picture(found, svg)
     outcomes = [races_of(name, shape) for name in what] if "races" in views else []
     failed = any(outcome.faults for outcome in outcomes)
+    counted = [counters_of(one, shape or PROFILED_SHAPE) for one in found] if "ncu" in views else []
+    lacking = "" if failed else next((one.lacks_gpu for one in counted if one is not None and one.lacks_gpu), "")
     if as_json:
-        records = [json_of(one, shape, views) for one in found]
+        records = [one.to_dict() for one in found]
         for record, outcome in zip(records, outcomes, strict=False):
             record["races"] = races_as_json(outcome)
+        for record, counts in zip(records, counted, strict=False):
+            record["counters"] = counts.to_dict() if counts is not None else None
         print_json(records[0] if len(records) == 1 else records)
+        need_gpu(lacking)
         return failed
     console = answers()
     if views:
@@ -67,34 +73,39 @@ def run_inspect(
                     print_races(one.name, outcomes[number], console)
                 elif view == "ncu":
                     print_summary(one, console)
-                    print_ncu(one, console, shape or PROFILED_SHAPE)
+                    print_ncu(one, counted[number], console, shape or PROFILED_SHAPE)
                 else:
                     VIEWS[view](one, console)
     elif len(found) == 2:
         print_side_by_side(found[0], found[1], console)
     elif len(found) == 1:
         print_summary(found[0], console)
+    need_gpu(lacking)
     return failed
 
 
-def json_of(one: Inspection, shape: str, views: Sequence[str]) -> dict[str, Any]:
-    """An inspection for programs, with counters where they were asked for."""
-    record = one.to_dict()
-    if "ncu" in views:
-        record["counters"] = counters_of(one, shape or PROFILED_SHAPE).to_dict() if one.family != "file" else None
-    return record
+def need_gpu(lacking: str) -> None:
+    """End a command whose counters are wanting for the want of a GPU, which ``lacking`` says.
+
+    Raises:
+        NoDeviceError: it says something.
+    """
+    if lacking:
+        raise NoDeviceError(f"{lacking}; --ncu needs a GPU and Nsight Compute (ncu). What needs neither stands above")
 
 
-def counters_of(one: Inspection, shape: str) -> Counters:
-    """Counters of one launch beside their prediction.
+def counters_of(one: Inspection, shape: str) -> Counters | None:
+    """Counters of one launch beside their prediction; None for a file's kernel.
 
     Raises:
         UsageError: the shape is not MxNxK.
     """
     from compare.counters import counters
-    from compare.shapes import parse
+    from compare.shapes import parse_one
 
-    problem = parse(shape)[0]
+    if one.family == "file":
+        return None
+    problem = parse_one(shape, "--shape")
     return counters(one.name, (problem.m, problem.n, problem.k))
 
 
@@ -135,14 +146,17 @@ def inspection_of(
     """The inspection of a kernel by name, or of a file, whose kernel ``symbol`` then names and ``threads`` sizes.
 
     Raises:
-        UsageError: the name is a library's, which has no code of ours; a symbol or block for one of a catalog.
+        UsageError: the name is a library's, which has no code of ours; a symbol or block for one of a catalog, a shape
+            or layout for a file.
         LayoutError, RejectedError: no such layout, or the kernel does not take it.
         CatalogError: an unknown device or kernel.
     """
-    from compare.shapes import parse
+    from compare.shapes import parse_one
     from kernel.inspection import inspect_file, inspect_kernel, problem_for
 
     if name.endswith(FILE_SUFFIXES):
+        if shape or layout:
+            raise UsageError(f"{name}: --shape and --layout choose among a catalog's builds; a file has the one it has")
         roof = roof_of(gpu, "fp32_simt") if gpu else None
         block = block_of(threads) if threads else None
         return inspect_file(Path(name), entry=symbol or None, block=block, roof=roof)
@@ -157,7 +171,7 @@ def inspection_of(
         raise
     if not isinstance(contender, KernelContender) or contender.name != name:
         raise UsageError(f"{name}: one kernel from a catalog, or a .cu, .ptx or .cubin file, can be inspected")
-    problem = parse(shape)[0].problem(contender) if shape else None
+    problem = parse_one(shape, "--shape").problem(contender) if shape else None
     if layout:
         problem = (problem or problem_for(contender.kernel)).replace(layout=layout, lda=0, ldb=0)
     return inspect_kernel(contender.kernel, problem, roof=roof_of(gpu or ROOFLINE_GPU, contender.track))
@@ -298,14 +312,13 @@ def print_mapping(one: Inspection, console: Console) -> None:
     console.print(text(one.lane_map), soft_wrap=True)
 
 
-def print_ncu(one: Inspection, console: Console, shape: str) -> None:
+def print_ncu(one: Inspection, found: Counters | None, console: Console, shape: str) -> None:
     """Nsight Compute's counters for one launch, beside what the bank model predicts; or why there are none."""
     from compare.console import Head, table_of
 
-    if one.family == "file":
+    if found is None:
         console.print(f"{one.name}: counters are read for kernels of a catalog only")
         return
-    found = counters_of(one, shape)
     if found.not_available:
         console.print(f"{one.name}: counters not available: {found.not_available}", soft_wrap=True)
     lines = []

@@ -7,6 +7,7 @@ import dataclasses
 import fnmatch
 import importlib.util
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,16 +63,8 @@ SELF_TEST_REPEATS = 5
 WHOLE_SET_FROM = 4096
 """Cubes from which default runs time TF32, which lies between the two tracks that the comparison is about, and torch,
 which calls cuBLAS."""
-RECORD_LARGEST = 16384
-"""The cube of ``--record`` for cuBLAS and dispatchers alone: an FP32 launch takes a sixth of a second there."""
-RECORD_DISPATCHED = (256, 512, 768, 1536, 3072, 5120, 6144, 12288)
-"""Further cubes of ``--record`` for cuBLAS SGEMM and the FP32 dispatcher."""
-RECORD_SETS = ("skinny", "transformer")
-"""Sets of shapes of ``--record`` for cuBLAS and dispatchers, in bursts."""
-FEWEST_FP16_ROWS = 2048
-"""Shapes of those sets with fewer rows are FP32 SIMT only: what they measure there is memory."""
-RECORD_RECTANGLE = (8192, 4096, 6144)
-"""m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
+LONGEST_ENTRY = 40
+"""Letters of an entry's name in the closing lines on a terminal; rows.csv, and a pipe, have the whole of it."""
 OLDEST = (7, 5)
 """The oldest compute capability that the compiler builds the timer's own probes for."""
 CEILINGS = "ceilings"
@@ -277,7 +270,12 @@ def print_rows(rows: Sequence[Mapping[str, Any]], origin: str) -> None:
     for table in (*([beside] if beside else []), *report.means_tables(rows, console.width)):
         console.print(table)
         console.print()
-    for line in (*report.cutlass_lines(rows), *report.closing_lines(rows)):
+    longest = LONGEST_ENTRY if console.is_terminal else None
+    lines = (*report.cutlass_lines(rows, longest_entry=longest), *report.closing_lines(rows, longest_entry=longest))
+    if console.is_terminal:
+        fitted = textwrap.TextWrapper(console.width, subsequent_indent="  ", break_on_hyphens=False)
+        lines = tuple(map(fitted.fill, lines))
+    for line in lines:
         console.print(line, soft_wrap=True)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Elements of a buffer that are printed."""
+QUIET_S = 1.5
+"""A run that is over by then needs no progress."""
 
 
 def extents(text: str, option: str) -> tuple[int, int, int]:
@@ -44,29 +46,38 @@ def run_cpu(
     arch: str,
     strict: bool,
     keep_going: bool,
+    seconds: float,
     as_json: bool,
 ) -> bool:
-    """Run the command; true where the machine found a fault.
+    """Run the command; true where the machine found a fault. ``seconds`` end it; 0: no limit.
 
     Raises:
         GemmTracksError: file, symbol, extents or arguments do not fit, it cannot be built, or the machine lacks an
-            opcode that was reached.
+            opcode that was reached; or the seconds were over.
     """
-    from compare.console import answers, print_json
+    from compare.console import answers, print_json, progress
     from kernel.machine import Checks
     from kernel.machine.command import report_text, run_file
+    from kernel.machine.execute import Attention
 
-    done = run_file(
-        path,
-        symbol,
-        extents(grid, "--grid"),
-        extents(block, "--block"),
-        arguments,
-        dynamic_smem=smem,
-        arch=arch,
-        checks=Checks(strict=strict),
-        keep_going=keep_going,
-    )
+    blocks = extents(grid, "--grid")
+    with progress("running", math.prod(blocks), after_s=QUIET_S) as advance:
+
+        def told(finished: int, of: int, executed: int) -> None:
+            advance(finished, f"{finished} of {of} blocks, {executed:,} warp instructions")
+
+        done = run_file(
+            path,
+            symbol,
+            blocks,
+            extents(block, "--block"),
+            arguments,
+            dynamic_smem=smem,
+            arch=arch,
+            checks=Checks(strict=strict),
+            keep_going=keep_going,
+            attention=Attention(seconds, told),
+        )
     if as_json:
         print_json(file_run_as_json(done))
     else:
@@ -129,7 +140,7 @@ def races_of(name: str, shape: str) -> Outcome:
         RejectedError, BuildError, MissingToolError, MachineFault: the machine cannot run it.
     """
     from compare.contenders import KernelContender, contenders
-    from compare.shapes import parse
+    from compare.shapes import parse_one
     from kernel.machine.command import races
 
     if Path(name).suffix in (".cu", ".ptx", ".cubin"):
@@ -137,7 +148,7 @@ def races_of(name: str, shape: str) -> Outcome:
     (*_, contender) = contenders([name])
     if not isinstance(contender, KernelContender):
         raise UsageError(f"{name}: --races runs a kernel of a catalog; a library has no PTX to run")
-    return races(contender.kernel, parse(shape)[0].problem(contender) if shape else None)
+    return races(contender.kernel, parse_one(shape, "--shape").problem(contender) if shape else None)
 
 
 def races_as_json(outcome: Outcome) -> dict[str, Any]:

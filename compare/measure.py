@@ -29,6 +29,7 @@ from compare.windows import (
     SustainedResult,
     SustainedSettings,
     burst,
+    mean_s,
     pack,
     plan_sample,
     sustained,
@@ -572,7 +573,7 @@ def _of_steady(
 ) -> Measurement:
     _, prepared = entry.running()
     windows: Sequence[WindowReading] = () if steady.failed else steady.windows
-    means = tuple(sum(window.seconds) / len(window.seconds) for window in windows)
+    means = tuple(map(mean_s, windows))
     ratios = tuple(1.0 for _ in windows) if is_baseline else tuple(steady.ratios if not steady.failed else ())
     powers = [window.state.power_w for window in windows if window.state.power_w is not None]
     temperatures = [window.state.temperature_c for window in windows if window.state.temperature_c is not None]
@@ -682,10 +683,7 @@ def estimate_s(contenders: Sequence[Contender], problem: Problem, settings: Sett
     if settings.burst is not None:
         total += (2 if settings.cold else 1) * _bursts_s(launches, track, settings.burst)
     if settings.sustained is not None and settings.wants_sustained(problem):
-        windows = max(1, _windows_a_repeat(running, settings, settings.sustained))
-        repeats = (settings.sustained.stop.min_rounds + settings.sustained.stop.max_rounds) / 2
-        window_s = settings.sustained.window_s if track == "fp32_simt" else settings.sustained.capped_s
-        total += (repeats * windows + 1) * (1.06 * window_s + 2 * min(launches) + 0.03)
+        total += sustained_s(_sustained_beside_cublas(running, settings), min(launches), track, settings.sustained)
     return total
 
 
@@ -718,15 +716,22 @@ def _bursts_s(launches: Sequence[float], track: str, settings: BurstSettings) ->
     return rounds * (slices * (settings.idle_s + SLICE_HOST_S) + sum(samples))
 
 
-def _windows_a_repeat(running: Sequence[Contender], settings: Settings, sustained: SustainedSettings) -> int:
-    """Sustained windows of a repeat, those of cuBLAS between the others included."""
+def sustained_s(others: int, launch_s: float, track: str, settings: SustainedSettings) -> float:
+    """Seconds that sustained windows of so many contenders beside cuBLAS will take, the windows of cuBLAS included."""
+    windows = max(1, others + math.ceil(others / settings.baseline_every))
+    repeats = (settings.stop.min_rounds + settings.stop.max_rounds) / 2
+    window_s = settings.window_s if track == "fp32_simt" else settings.capped_s
+    return (repeats * windows + 1) * (1.06 * window_s + 2 * launch_s + 0.03)
+
+
+def _sustained_beside_cublas(running: Sequence[Contender], settings: Settings) -> int:
+    """Contenders that have sustained windows, cuBLAS apart."""
     count = len(running)
     if not settings.sustained_all:
         always = [one for one in running if one.family == "cublas" or one.is_dispatcher]
         rest = [one for one in running if one not in always and one.family not in settings.sustained_without]
         count = len(always) + len({(one.family, one.is_default) for one in rest})
-    others = count - 1
-    return others + math.ceil(others / sustained.baseline_every)
+    return count - 1
 
 
 @dataclass

@@ -127,13 +127,15 @@ def _if_timed(column: str, digits: int) -> Callable[[Row], str]:
     return lambda row: _number(row[column], digits) if is_timed(row) else ""
 
 
+def against_sgemm(row: Row) -> float | None:
+    """Time of cuBLAS SGEMM over the row's: paired on its own track, of medians from the others."""
+    if row["track"] == "fp32_simt":
+        return against_cublas(row)
+    return None if row["x_cublas_sgemm"] is None else float(row["x_cublas_sgemm"])
+
+
 def _sgemm_ratio(row: Row) -> str:
-    if not is_timed(row):
-        return ""
-    value = row["x_cublas_sgemm"]
-    if value is None and row["track"] == "fp32_simt":
-        value = row["x_cublas"]
-    return _number(value, 3)
+    return _number(against_sgemm(row), 3) if is_timed(row) else ""
 
 
 def _time(row: Row) -> str:
@@ -458,19 +460,33 @@ def scene(rows: Iterable[Row]) -> Scene | None:
 
 def against_cublas(row: Row) -> float | None:
     """Time of cuBLAS on the same track over the row's; None where no cuBLAS time is there to compare."""
-    value = row["x_cublas"] if row["x_cublas"] is not None else None
+    value = row["x_cublas"]
     if value is None and row["track"] == "fp32_simt":
         value = row["x_cublas_sgemm"]
     return None if value is None else float(value)
 
 
-def _kernel_of(row: Row) -> str:
+def _cut(entry: str, longest: int | None) -> str:
+    """An entry's name of at most so many letters, cut between its words where it can be."""
+    if longest is None or len(entry) <= longest:
+        return entry
+    kept = entry[:longest]
+    whole = kept if entry[longest] == "_" else kept.rpartition("_")[0]
+    return f"{whole.rstrip('_') or kept}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _kernel_of(row: Row, longest: int | None) -> str:
     entry = str(row["kernel_name"] or "")
-    return f"{row['name']} ({entry})" if entry and entry != row["name"] else str(row["name"])
+    if longest == 0 or entry in ("", row["name"]):
+        return str(row["name"])
+    return f"{row['name']} ({_cut(entry, longest)})"
 
 
-def cutlass_lines(rows: Iterable[Row]) -> list[str]:
-    """For each track: CUTLASS's default plan and its best kernel, each by name, as a fraction of cuBLAS."""
+def cutlass_lines(rows: Iterable[Row], *, longest_entry: int | None = None) -> list[str]:
+    """For each track: CUTLASS's default plan and its best kernel, each by name, as a fraction of cuBLAS.
+
+    Names of entries are cut to ``longest_entry`` letters: 0 for none, None for whole ones.
+    """
     where = scene(rows)
     if where is None:
         return []
@@ -485,7 +501,7 @@ def cutlass_lines(rows: Iterable[Row]) -> list[str]:
             ratio = against_cublas(row)
             fraction = f"{ratio:.3f} of {CUBLAS_TITLES[track]}" if ratio is not None else "no cuBLAS time to compare"
             lines.append(
-                f"CUTLASS {label}, {title}, {where.shape}, {where.window}: {_kernel_of(row)} "
+                f"CUTLASS {label}, {title}, {where.shape}, {where.window}: {_kernel_of(row, longest_entry)} "
                 f"{row['tflops']:.1f} TFLOP/s, {fraction}."
             )
     return lines
@@ -525,10 +541,10 @@ def gaps(rows: Iterable[Row]) -> Gaps | None:
     return Gaps(where, ours, sgemm, fp16, ratio, factor, tensor)
 
 
-def closing_lines(rows: Iterable[Row], *, entry_names: bool = True) -> tuple[str, str]:
+def closing_lines(rows: Iterable[Row], *, longest_entry: int | None = None) -> tuple[str, str]:
     """The two gaps in words and numbers: on the same track, and to the next track.
 
-    ``entry_names`` adds the name of the kernel that cuBLAS ran.
+    The name of the kernel that cuBLAS ran is cut to ``longest_entry`` letters: 0 for none, None for the whole one.
     """
     found = gaps(rows)
     if found is None:
@@ -536,10 +552,10 @@ def closing_lines(rows: Iterable[Row], *, entry_names: bool = True) -> tuple[str
             "Same track: nothing was timed, so no gap is stated.",
             "Different track: nothing was timed, so no gap is stated.",
         )
-    return _same_track(found, entry_names), _different_track(found)
+    return _same_track(found, longest_entry), _different_track(found)
 
 
-def _same_track(found: Gaps, entry_names: bool) -> str:
+def _same_track(found: Gaps, longest_entry: int | None) -> str:
     where, ours, theirs, ratio = found.where, found.ours, found.sgemm, found.ratio
     place = f"Same track (FP32 SIMT, {where.shape}, {where.window})"
     if ours is None or theirs is None or ratio is None:
@@ -547,7 +563,7 @@ def _same_track(found: Gaps, entry_names: bool) -> str:
         return f"{place}: no {absent} was timed, so no gap is stated."
     text = f"{place}: the best hand-written kernel, {ours['name']}, reaches {ours['tflops']:.1f} TFLOP/s against "
     text += f"{theirs['tflops']:.1f} for cuBLAS SGEMM"
-    text += f" ({theirs['kernel_name'] or theirs['name']})" if entry_names else ""
+    text += "" if longest_entry == 0 else f" ({_cut(str(theirs['kernel_name'] or theirs['name']), longest_entry)})"
     text += f": {ratio:.3f} times it"
     if ours["x_cublas_lo"] is not None and ours["x_cublas_hi"] is not None:
         text += f", 95 % interval {ours['x_cublas_lo']:.3f} to {ours['x_cublas_hi']:.3f}"
@@ -771,7 +787,7 @@ def _ladder_table(where: Scene, source: str, summaries: Mapping[str, str]) -> Re
             mark = _mark(row)
             if row["window"] != "sustained":
                 mark, window = " ".join((mark, "(burst)")).strip(), " (burst where marked)"
-            ratio, _, fp16 = _fractions(row)
+            _, ratio, fp16 = _fractions(row)
             what = summaries.get(str(row["name"]), "")
             lines.append((str(row["name"]), mark, what, f"{row['tflops']:.1f}", ratio, fp16))
     return ResultTable(

@@ -169,6 +169,19 @@ def parse(text: str) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
+def parse_one(text: str, option: str) -> Shape:
+    """The one shape that ``option`` wants.
+
+    Raises:
+        UsageError, ShapeError: it is none, or it is a set or several.
+    """
+    found = parse(text)
+    if len(found) > 1 or found[0].shape_set:
+        what = f"a set of {len(found)} shapes" if text.strip() in SETS else f"{len(found)} shapes"
+        raise UsageError(f"{option} {text!r} is {what}, and one is wanted; give MxNxK, such as {found[0]}")
+    return found[0]
+
+
 def _one(text: str) -> Shape:
     extents, *options = text.split("@")
     numbers = extents.lower().split("x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compare import runs
 from compare.contenders import every_contender
-from compare.report import headline, is_timed
+from compare.report import against_sgemm, headline, is_timed
 
 BEGIN, END = "<!-- simt:begin -->", "<!-- simt:end -->"
 SIZE = 4096
@@ -29,6 +29,8 @@ def evolution_table() -> str:
         row = timed.get(contender.name)
         found = "not recorded yet | | | |"
         if row is not None:
-            found = f"{row['tflops']:.1f} | {row['x_cublas_sgemm']:.3f} | {row['registers']} | {row['window']} |"
+            ratio = against_sgemm(row)
+            shown = "" if ratio is None else f"{ratio:.3f}"
+            found = f"{row['tflops']:.1f} | {shown} | {row['registers']} | {row['window']} |"
         lines.append(f"| {contender.name} | {contender.summary} | {found}")
     return "\n".join(lines)

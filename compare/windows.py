@@ -24,7 +24,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compare.statistics import StoppingRule, interval, paired_ratios, round_order
+from compare.statistics import StoppingRule, interval, median, paired_ratios, round_order
 from compare.telemetry import throttle_names
 from compare.timing import Bench, Job, WindowReading, Work
 from kernel.errors import LaunchError
@@ -278,6 +278,11 @@ class Steady:
     """cuBLAS over this, one a window, against the cuBLAS windows around it."""
     failed: str = ""
 
+    @property
+    def median_s(self) -> float | None:
+        """Seconds of a launch: the median of the windows' means; None where there is no window, or it failed."""
+        return None if self.failed or not self.windows else median([mean_s(window) for window in self.windows])
+
 
 @dataclass
 class SustainedResult:
@@ -377,13 +382,13 @@ def _pair(result: SustainedResult, baseline: int | None) -> None:
     """
     if baseline is None:
         return
-    reference = [(window.middle, _mean(window)) for window in result.steady[baseline].windows]
+    reference = [(window.middle, mean_s(window)) for window in result.steady[baseline].windows]
     for index, steady in enumerate(result.steady):
         if index != baseline:
-            steady.ratios = [_at(reference, window.middle) / _mean(window) for window in steady.windows if reference]
+            steady.ratios = [_at(reference, window.middle) / mean_s(window) for window in steady.windows if reference]
 
 
-def _mean(window: WindowReading) -> float:
+def mean_s(window: WindowReading) -> float:
     """Seconds of a launch over the counted part."""
     return sum(window.seconds) / len(window.seconds)
 

@@ -37,11 +37,14 @@ __device__ __forceinline__ void read_step(Fragments& f, uint32_t a_step, uint32_
 
 // One step of k. Without the hint in the entry's name ptxas (13.0) sorts the FFMAs anyway, and multiply()'s
 // order is the better start.
-__device__ __forceinline__ void multiply_rows(ThreadTile& acc, const Fragments& f) {
-    if constexpr (NAME_HINT) {
-        multiply_quads(acc, f);
-    } else {
+template <bool DOWN = false>
+__device__ __forceinline__ void multiply_step(ThreadTile& acc, const Fragments& f) {
+    if constexpr (!NAME_HINT) {
         multiply(acc, f);
+    } else if constexpr (DOWN) {
+        multiply_down(acc, f);
+    } else {
+        multiply_quads(acc, f);
     }
 }
 
@@ -157,7 +160,8 @@ struct EarlyLoader {
 
 // As accumulate() in stream_tile.cuh, which says what is given and left. EARLY loads A before a tile's
 // barrier; else it is loaded with B's copies, and ptxas may move the load to where its value is stored.
-template <bool EARLY>
+// DOWN takes a step's FFMAs down the columns.
+template <bool EARLY, bool DOWN = false>
 __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, const float* A, const float* B,
                                                  int m, int n, int k, long long lda, long long ldb,
                                                  Origin origin, const Item& item) {
@@ -201,7 +205,7 @@ __device__ __forceinline__ void accumulate_early(ThreadTile& acc, float* smem, c
                 if constexpr (!EARLY) loader.load_a<false>(t + AHEAD < tiles);
                 loader.copy_b(fill, t + AHEAD < tiles);
             }
-            multiply_rows(acc, fragments[kk % 2]);
+            multiply_step<DOWN>(acc, fragments[kk % 2]);
             if (kk == STORE_STEP) loader.store_a(fill);
         }
         fill = stage;

@@ -30,6 +30,9 @@ class StreamTileKernel(HandwrittenKernel):
     part of an access.
     """
 
+    group_m: int = 0
+    """Rows of tiles that are taken together, column by column; 0 where tiles are taken row by row."""
+
     @property
     def blocks_per_sm(self) -> int:
         """Blocks that the build leaves registers for on one SM."""
@@ -48,7 +51,8 @@ class StreamTileKernel(HandwrittenKernel):
     def _unit(self, width: int) -> Unit:
         unit = super()._unit(width)
         names = (f"-DENTRY={self.entry}", f"-DNAME_HINT={int(bool(self.entry_name_hint))}")
-        return dataclasses.replace(unit, flags=(*unit.flags, *names))
+        groups = (f"-DGROUP_M={self.group_m}",) if self.group_m else ()
+        return dataclasses.replace(unit, flags=(*unit.flags, *names, *groups))
 
     def _steps(self, problem: Problem) -> int:
         return ceil_div(problem.k, self.tile.BLOCK_K)

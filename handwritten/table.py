@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,32 @@ class Entry:
     align: int
     """:func:`alignment_class` of the problem, bytes."""
     times_us: Mapping[str, float]
-    """Microseconds of one GEMM by kernel, the chosen one first; those pruned early carry a rougher time."""
+    """Microseconds of one GEMM by kernel, in bursts, by place; those pruned early carry a rougher time."""
     cublas_us: float | None = None
+    sustained_us: Mapping[str, float] = field(default_factory=dict)
+    """Microseconds in sustained windows of the kernels that met in them, by place; empty where bursts decided."""
+    cublas_sustained_us: float | None = None
 
     @property
     def kernel(self) -> str:
         """Name of the chosen kernel."""
         return next(iter(self.times_us))
+
+    @property
+    def window(self) -> str:
+        """The window that decided: ``sustained`` or ``burst``."""
+        return "sustained" if self.kernel in self.sustained_us else "burst"
+
+    @property
+    def deciding_us(self) -> Mapping[str, float]:
+        """Microseconds by kernel in the window that decided."""
+        return self.sustained_us if self.window == "sustained" else self.times_us
+
+    @property
+    def x_cublas(self) -> float | None:
+        """cuBLAS over the chosen kernel in the window that decided; None where cuBLAS has no time in it."""
+        cublas = self.cublas_sustained_us if self.window == "sustained" else self.cublas_us
+        return None if cublas is None else cublas / self.deciding_us[self.kernel]
 
     @property
     def key(self) -> tuple[int, int, int, str, str, int]:
@@ -152,13 +171,21 @@ class Table:
 
 
 def record_of(entry: Entry) -> dict[str, Any]:
-    """An entry as the file holds it, times to five digits."""
-    times = {name: float(f"{us:.5g}") for name, us in entry.times_us.items()}
-    return {
+    """An entry as the file holds it, times to five digits; those of sustained windows only where there are any."""
+    record = {
         "m": entry.m, "n": entry.n, "k": entry.k, "layout": entry.layout, "dtype_out": entry.dtype_out,
-        "align": entry.align, "kernel": entry.kernel, "us": times,
-        "cublas_us": None if entry.cublas_us is None else float(f"{entry.cublas_us:.5g}"),
+        "align": entry.align, "kernel": entry.kernel, "us": {name: _five(us) for name, us in entry.times_us.items()},
+        "cublas_us": None if entry.cublas_us is None else _five(entry.cublas_us),
     }  # fmt: skip
+    if entry.sustained_us:
+        record["sustained_us"] = {name: _five(us) for name, us in entry.sustained_us.items()}
+    if entry.cublas_sustained_us is not None:
+        record["cublas_sustained_us"] = _five(entry.cublas_sustained_us)
+    return record
+
+
+def _five(us: float) -> float:
+    return float(f"{us:.5g}")
 
 
 def file_name(slug: str, track: str) -> str:
@@ -241,11 +268,16 @@ def entry_of(value: Any) -> Entry:
     times = {name: _time(us, where) for name, us in value["us"].items()}
     chosen = value["kernel"]
     _require(chosen in times, f"{where}: kernel is {chosen!r}, which us does not list")
+    # Tables written before there were sustained windows have neither.
+    steady, cublas_steady = value.get("sustained_us", {}), value.get("cublas_sustained_us")
+    _require(isinstance(steady, dict) and set(steady) <= set(times), f"{where}: sustained_us names what us does not")
     cublas = value["cublas_us"]
     return Entry(
         m=m, n=n, k=k, layout=value["layout"], dtype_out=value["dtype_out"], align=align,
         times_us={chosen: times[chosen], **times},
         cublas_us=None if cublas is None else _time(cublas, where),
+        sustained_us={name: _time(us, where) for name, us in steady.items()},
+        cublas_sustained_us=None if cublas_steady is None else _time(cublas_steady, where),
     )  # fmt: skip
 
 

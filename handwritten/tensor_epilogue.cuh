@@ -2,6 +2,7 @@
 // registers.
 #pragma once
 #include <cuda_fp16.h>
+#include "tile_order.cuh"
 
 #if !defined(OUT_BYTES) || !defined(B_COLUMN_MAJOR)
 #error "OUT_BYTES (2 or 4) and B_COLUMN_MAJOR (0 or 1) come from handwritten/tensor_catalog.py"
@@ -33,24 +34,6 @@ __device__ __forceinline__ void from_float2(__half2& pair, float2 value) {
 }
 __device__ __forceinline__ void from_float2(float2& pair, float2 value) {
     pair = value;
-}
-
-struct TileOrigin {
-    int m;
-    int n;
-};
-
-// Tile number -> block tile, in groups of GROUP rows of tiles: a group walks along n, column by column, so
-// that the blocks that run together touch a nearly square part of C. Odd groups walk back, which finds in L2
-// the columns of B that the group before ended on.
-template <int GROUP>
-__device__ __forceinline__ TileOrigin tile_of(unsigned index, unsigned tiles_m, unsigned tiles_n) {
-    const unsigned in_group = GROUP * tiles_n;
-    const unsigned group = index / in_group, within = index % in_group;
-    const unsigned rows = min(tiles_m - group * GROUP, static_cast<unsigned>(GROUP));
-    const unsigned column = within / rows;
-    return {static_cast<int>(group * GROUP + within % rows),
-            static_cast<int>(group & 1 ? tiles_n - 1 - column : column)};
 }
 
 // Two neighbours of a row of C; WIDE says that the pair's address is a multiple of its size.

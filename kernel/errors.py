@@ -82,6 +82,12 @@ class NoDeviceError(GemmTracksError):
     exit_status = 3
 
 
+class TimeLimitError(GemmTracksError):
+    """The PTX machine was given a limit in time, which came before the kernel's end; a GPU would not need it."""
+
+    exit_status = 3
+
+
 class ClusterError(GemmTracksError):
     """Workers cannot make one run together, or have gone while they did."""
 

@@ -2,10 +2,13 @@
 
 import re
 import struct
+import sys
+import types
 
 import numpy as np
 import pytest
 
+from compare import ceilings
 from compare.ceilings import Ceiling, ceiling_of, loops, measure_ceilings, units
 from compare.timing import DeviceFacts
 from kernel import build
@@ -115,6 +118,26 @@ class LoopOnPaper:
 
     def enqueue(self, stream):
         pass
+
+
+def test_a_launch_of_a_loop_goes_to_the_stream_it_is_given(monkeypatch):
+    """Through what CuPy 13 and 14 both have: a launch's own argument, and no stream of CuPy's around it."""
+    launched = []
+
+    class Function:
+        max_dynamic_shared_size_bytes = 1 << 20
+
+        def __call__(self, grid, block, arguments, **options):
+            launched.append((grid, block, len(arguments), options["shared_mem"], options["stream"].ptr))
+
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
+    monkeypatch.setattr("kernel.launch.load", lambda *_: Function())
+    monkeypatch.setattr(ceilings, "artifact", lambda unit: unit)
+    for loop in loops("sm_90a"):
+        ceilings.LoopLaunch(loop, 3, 10).enqueue(77)
+        assert launched.pop() == (
+            (loop.blocks(3),), (256,), 2 if loop.instruction == "ffma" else 3, loop.shared_bytes, 77
+        )  # fmt: skip
 
 
 def test_ceilings_in_both_windows():

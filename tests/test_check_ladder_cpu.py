@@ -29,9 +29,27 @@ STREAM_K_SHAPES = (
 )
 
 
+ONE_ROW = [c for c in LADDER if c.tile.BLOCK_M == 1]
+ROWS = 9
+"""Of kernels whose blocks have one row of C: every further row is one more block that does the same."""
+
+
 @pytest.mark.parametrize("contender", LADDER, ids=lambda c: c.name)
 def test_ladder_kernel_is_right_on_small_shapes(contender):
-    for shape in parse(f"small,{PIPELINE_SHAPES}"):
+    shapes = parse(f"small,{PIPELINE_SHAPES}")
+    if contender in ONE_ROW:
+        shapes = [shape.replace(m=min(shape.m, ROWS)) for shape in shapes]
+    right_on(contender, shapes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", ONE_ROW, ids=lambda c: c.name)
+def test_kernels_of_one_row_are_right_on_many(contender):
+    right_on(contender, parse(f"small,{PIPELINE_SHAPES}"))
+
+
+def right_on(contender, shapes):
+    for shape in shapes:
         verdict = check_shape(contender, shape, CpuExecutor())
         # A dispatcher hands over to one of them; its variant names it.
         handed = contender.variant(verdict.problem).startswith(CLUSTERS)
@@ -83,7 +101,9 @@ PASS_SHAPES = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["v18_transposing_pass", "v18_transposing_pass_hint"])
+@pytest.mark.parametrize(
+    "name", [f"{rung}{hint}" for rung in ("v18_transposing_pass", "v20_one_barrier") for hint in ("", "_hint")]
+)
 def test_a_pass_and_its_product_are_right_and_hand_over_what_tensor_maps_cannot_describe(name):
     (contender,) = [c for c in LADDER if c.name == name]
     for shape in parse(f"{PASS_SHAPES},128x512x512@beta=2.0,33x64x20@align_b=4,33x66x20"):

@@ -1,6 +1,7 @@
 """Work over several workers: each unit exactly once whatever dies, on a scheduler and workers started by hand."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from compare.cluster import Work, chosen_devices, open_cluster, run_groups
 from compare.contenders import contenders
 from compare.driver import Device, Driver
 from compare.rows import KEY
-from compare.tuner import targets
+from compare.tuner import bursts_of, targets
 from kernel.errors import ClusterError, MissingToolError, NoDeviceError, UsageError
 
 pytest.importorskip("distributed")
@@ -370,12 +371,32 @@ def test_a_kernel_that_stops_a_gpu_keeps_its_row_and_the_group_goes_on(cards, ha
     assert [row["m"] for row in beside] == [32, 48]
 
 
+def test_a_worker_takes_up_a_shape_after_its_bursts_and_hands_them_over_before(monkeypatch):
+    from tests.test_tuner import FAST, THRIFTY, under_a_cap
+
+    notes = []
+    one = under_a_cap()
+    here = SimpleNamespace(keep=lambda key, make: one, tell=lambda share, what: None, note=notes.append)
+    (target,) = targets("4096", one.candidates[0])
+    parcel = cluster_tune.Parcel(track="fp32_simt", target=target, make=under_a_cap)
+    found, _ = cluster_tune.tune_here(parcel, here)
+    (record,) = json.loads(json.dumps(notes))
+    assert record["raced"][:2] == [FAST, THRIFTY]
+    one = under_a_cap()
+    again, _ = cluster_tune.tune_here(dataclasses.replace(parcel, bursts=bursts_of(record)), here)
+    assert again.entry.kernel == found.entry.kernel == THRIFTY
+    assert len(notes) == 1
+    assert not any(isinstance(entry, list) and len(entry) > 1 for entry in one.bench.log), "no race is run again"
+
+
 TUNED = "4096,1024,512,2048,256,16x4096x4096"
 
 
 @pytest.mark.slow
 def test_tune_spreads_its_shapes_keeps_each_once_and_learns_from_all(hands, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GEMM_TRACKS_TABLES", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
     monkeypatch.setattr(cluster, "describe", cluster_payloads.describe_as_h200)
     monkeypatch.setattr(cluster_tune, "build_over", lambda workers, chosen, archs, model: {})
     monkeypatch.setattr(cluster_tune, "maker", lambda track, candidates, model, built: cluster_payloads.make_tuner)
@@ -388,6 +409,9 @@ def test_tune_spreads_its_shapes_keeps_each_once_and_learns_from_all(hands, tmp_
     wanted = [target.key[:4] for target in targets(TUNED, contenders(["v7_wide_tile"])[0])]
     assert Counter((one["m"], one["n"], one["k"], one["layout"]) for one in answer["entries"]) == Counter(wanted)
     lines = [json.loads(line) for line in (tmp_path / "cache" / "tune" / "nvidia-h200.fp32_simt.jsonl").open()]
+    halves = [line["burst"]["m"] for line in lines if "burst" in line]
+    assert halves == [4096], "bursts are kept before the sustained final"
+    lines = [line for line in lines if "entry" in line]
     assert len(lines) == len(wanted)
     assert {line["entry"]["m"] for line in lines if line["retried_because"]} == {512}
     assert len({line["gpu_uuid_hash"] for line in lines}) == 2

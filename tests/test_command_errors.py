@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from compare import checking, contenders, driver, runs
+from compare import checking, contenders, driver, pace, runs
 from compare.check import CPU_LIMIT_S, CpuExecutor, check_shape, cpu_seconds
 from compare.cli import main
 from compare.contenders import KernelContender
@@ -206,13 +206,19 @@ def test_hours_on_the_cpu_are_refused_at_once_and_minutes_announced(capsys, monk
 @pytest.mark.parametrize(
     "contender", [c for c in contenders.every_contender() if isinstance(c, KernelContender)], ids=lambda c: c.name
 )
-def test_what_is_expected_on_the_cpu_grows_with_whole_tiles(contender):
+def test_what_is_expected_on_the_cpu_grows_with_whole_tiles(contender, monkeypatch):
+    monkeypatch.setattr(pace, "multiply_add_s", lambda: 2e-9)
     small, large = (contender.problem(side, side, side) for side in (8, 20000))
     assert cpu_seconds(contender, small) < CPU_LIMIT_S < cpu_seconds(contender, large)
     assert cpu_seconds(contender, contender.problem(0, 8, 8)) == 0
     tile = contender.tile
-    work = [max(block, 1) * -(-8 // max(block, 1)) for block in (tile.BLOCK_M, tile.BLOCK_N, tile.BLOCK_K)]
-    assert cpu_seconds(contender, small) == pytest.approx(2 * work[0] * work[1] * work[2] / 4e7)
+    m, n, k = (max(block, 1) * -(-8 // max(block, 1)) for block in (tile.BLOCK_M, tile.BLOCK_N, tile.BLOCK_K))
+    element = pace.ELEMENT if (m, n) == (8, 8) else pace.ELEMENT_OF_EDGE
+    expected = 2e-9 * 2 * (m * n * (pace.ratio(contender) * k + element) + pace.ROUND)
+    assert cpu_seconds(contender, small) == pytest.approx(expected)
+    assert 0.5 < pace.ratio(contender) < 25
+    monkeypatch.setattr(pace, "multiply_add_s", lambda: 4e-9)
+    assert cpu_seconds(contender, small) == pytest.approx(2 * expected)
 
 
 @pytest.mark.nvcc

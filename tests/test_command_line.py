@@ -1,11 +1,15 @@
 """The commands as a user meets them: help with examples, one-line errors, exit status, JSON."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -60,6 +64,10 @@ def test_commands_are_those_of_the_readme_and_nothing_is_a_stub(capsys):
         (["compare", "--shapes", "12xfish"], 2, "12xfish"),
         (["inspect", "no_such_kernel"], 2, "no_such_kernel"),
         (["inspect", "no_such_file.cu"], 2, "no_such_file.cu"),
+        (["inspect", "no_such_file.cu", "--shape", "64"], 2, "a file has the one it has"),
+        (["inspect", "v0_naive", "--shape", "squares"], 2, "--shape 'squares' is a set of 14 shapes, and one is"),
+        (["inspect", "v0_naive", "--shape", "64,128"], 2, "--shape '64,128' is 2 shapes, and one is wanted"),
+        (["inspect", "v0_naive", "--shape", "64xfish"], 2, "'64xfish' is neither MxNxK"),
         (["inspect", "cublas_sgemm", "--races"], 2, "cublas_sgemm"),
         (["run-cpu", "no_such_file.cu", "--grid", "1", "--block", "32"], 2, "no_such_file.cu"),
         (["run-cpu", __file__, "--grid", "1", "--block", "32"], 2, "neither a .cu nor a .ptx"),
@@ -163,6 +171,43 @@ def test_list_as_json_names_every_contender_and_its_tile():
     assert entry["family"] == "handwritten"
 
 
+def on_terminal(columns, *words):
+    """What a command prints on a terminal of so many columns, without colours."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    command = [sys.executable, "-m", "compare", *words]
+    with subprocess.Popen(command, cwd="/", env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        parts = []
+        with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal was closed
+            while part := os.read(ours, 65536):
+                parts.append(part)
+    os.close(ours)
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(parts).decode()).replace("\r", "")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_list_fits_the_terminal_with_whole_cells(columns):
+    every = contenders.contenders()
+    lines = on_terminal(columns, "list").splitlines()
+    assert max(map(len, lines)) <= columns
+    assert lines[-1] == f"{len(every)} contenders"
+    head = next(line for line in lines if "name" in line)
+    at = head.index("track")
+    body = lines[lines.index(head) + 2 : -1]
+    names = "".join(line[:at].strip().partition("  ")[0] for line in body)
+    shown = [line for line in body if line[at:].strip() and "left out" not in line]
+    assert len(shown) == len(every)
+    for line, contender in zip(shown, every, strict=True):
+        cells = line[at:].split()
+        assert cells[:2] == [contender.track, str(contender.tile)]
+        assert contender.name in names
+    assert ("layouts" in head) == (columns == 120)
+
+
 def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m compare list | head -n 1",
@@ -229,11 +274,27 @@ def test_inspect_shows_what_it_is_asked_for(words, shows, capsys):
 def test_inspect_answers_in_json_and_without_a_profiler_still_exits_with_0(capsys, monkeypatch):
     assert main(["inspect", "v0_naive", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["resources"]["registers"] > 0
+    monkeypatch.setattr(driver, "query", lambda: driver.Driver(version="13.0", devices=(), problem=""))
     monkeypatch.setenv("PATH", "/nowhere")
     toolchain.find.cache_clear()
     assert main(["inspect", "v0_naive", "--ncu"]) == 0
     toolchain.find.cache_clear()
     assert "not available: tool" in capsys.readouterr().out
+
+
+@pytest.mark.nvcc
+def test_counters_without_a_gpu_are_a_need_and_the_rest_is_shown(no_gpu, capsys):
+    assert main(["inspect", "v0_naive", "--ncu"]) == 3
+    captured = capsys.readouterr()
+    assert "registers" in captured.out
+    assert "shared loads, bank conflicts" in captured.out
+    assert "v0_naive: counters not available: gpu: no GPU: none" in captured.out
+    assert captured.err.startswith("gemm-tracks: no GPU: none; --ncu needs a GPU and Nsight Compute (ncu).")
+    assert captured.err.count("\n") == 1
+    assert main(["inspect", "v0_naive", "--ncu", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["counters"]["not_available"] == "gpu: no GPU: none"
+    assert answer["resources"]["registers"] > 0
 
 
 COPY4 = ["--symbol", "copy4", "--grid", "1", "--block", "32x1"]

@@ -1,11 +1,13 @@
 """Tables in a terminal of any width: numbers are whole or not there, texts fold, and what was left out is named."""
 
 import io
+import time
 
 import pytest
 from rich.console import Console
 
-from compare.console import Head, table_of
+from compare import console
+from compare.console import Head, progress, table_of
 
 HEADS = (
     Head("kernel", folds=True),
@@ -52,3 +54,16 @@ def test_columns_go_in_their_order_and_are_named():
 def test_a_table_without_lines_has_its_heads():
     text = printed(60, lines=[])
     assert all(head.text in text for head in HEADS)
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 0.5])
+def test_a_bar_comes_up_only_where_there_is_something_to_wait_for(takes_s, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(console, "messages", lambda: Console(file=stream, force_terminal=True, width=100))
+    with progress("working", 4, after_s=0.1) as advance:
+        advance(1, "on the first")
+        time.sleep(takes_s)
+    assert ("working" in stream.getvalue()) == (takes_s > 0.1)
+    assert ("on the first" in stream.getvalue()) == (takes_s > 0.1)
+    if not takes_s:
+        assert stream.getvalue() == ""

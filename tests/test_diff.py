@@ -172,6 +172,33 @@ def test_rows_of_one_run_only_are_listed():
     assert "in the first run only" in found.lines()[-1]
 
 
+def test_it_says_which_windows_were_compared_and_how_closely():
+    rows, samples = recorded(1)
+    found = diff_rows(rows, samples, *recorded(2))
+    burst, sustained = found.windows
+    assert [(one.window, one.rows, one.without_interval) for one in found.windows] == [
+        ("burst", 3, 0), ("sustained", 3, 0)
+    ]  # fmt: skip
+    assert 0 < burst.median_pct <= burst.widest_pct < 1
+    assert 0 < sustained.median_pct <= sustained.widest_pct < 2
+    widest = max(50 * (c.ratio_hi - c.ratio_lo) for c in found.changes if c.key["window"] == "sustained")
+    assert sustained.widest_pct == widest
+    line = next(line for line in found.lines() if line.startswith("compared: "))
+    assert line.startswith("compared: 3 in bursts (intervals of ± ")
+    assert f"3 in sustained windows (intervals of ± {sustained.median_pct:.1f} %, the widest ± {widest:.1f} %)" in line
+    assert [one["rows"] for one in found.to_dict()["windows"]] == [3, 3]
+
+    noisy = diff_rows(*recorded(1, noise=0.05), *recorded(2, noise=0.05)).windows
+    assert noisy[0].median_pct > 5 * burst.median_pct
+
+    bursts = [one for one in rows if one["window"] == "burst"]
+    alone = diff_rows(rows, samples, bursts, samples).lines()
+    assert "no row in sustained windows was timed in both runs, so nothing is said of that window" in alone
+    assert alone[-1] == "3 rows are in the first run only (3 in sustained windows)"
+    bare = diff_rows(rows, [], rows, []).lines()
+    assert "compared: 3 in bursts (3 without samples for an interval)" in bare[1]
+
+
 def test_missing_samples_leave_only_what_is_obvious():
     rows, _ = recorded(1)
     found = diff_rows(rows, [], rows, [])

@@ -182,23 +182,44 @@ def test_the_hint_in_the_entry_s_name_still_keeps_the_order_on_this_toolkit(name
     assert hinted.cycles_per_ffma < 1.04 < plain.cycles_per_ffma
 
 
+def opcodes_inside(name):
+    """How often each opcode stands in a main loop, without what never executes; and its FFMAs' reads."""
+    inside, reads = main_loop(name)
+    return Counter(instruction.opcode for instruction in inside if instruction.predicate != "!PT"), reads
+
+
+NOT_IN_A_LOOP_WITHOUT_COPIES = {"LDG", "STS", "LDGSTS", "LDL", "STL"}
+
+
 @pytest.mark.parametrize("hint", ["", "_hint"])
 def test_v18_s_warps_read_multiply_and_wait_and_nothing_else(hint):
     """Copies, their addresses and A's stores are gone from the loop; two barriers a tile are what is left."""
-    inside, reads = main_loop(f"v18_transposing_pass{hint}")
-    kinds = Counter(instruction.kind for instruction in inside if instruction.predicate != "!PT")
-    assert kinds["LDS"] == 16 * 6
-    assert not {"LDG", "STS", "LDGSTS", "LDL", "STL", "BAR"} & set(kinds)
-    assert sum(instruction.opcode == "SYNCS" for instruction in inside) == 3  # one to arrive, two tries of a wait
-    assert len(inside) < 1.07 * reads.ffmas
-    assert len(inside) * 16 < 36 * 1024  # bytes of code
+    found, reads = opcodes_inside(f"v18_transposing_pass{hint}")
+    assert found["LDS"] == 16 * 6
+    assert not {*NOT_IN_A_LOOP_WITHOUT_COPIES, "BAR"} & set(found)
+    assert found["SYNCS"] == 3  # one to arrive, two tries of a wait
+    assert found.total() < 1.07 * reads.ffmas
+    assert found.total() * 16 < 36 * 1024  # bytes of code
+
+
+@pytest.mark.parametrize("hint", ["", "_hint"])
+def test_v20_s_warps_read_multiply_and_meet_once_a_tile(hint):
+    found, reads = opcodes_inside(f"v20_one_barrier{hint}")
+    assert found["LDS"] == 16 * 6
+    assert found["BAR"] == 1
+    assert not {*NOT_IN_A_LOOP_WITHOUT_COPIES, "SYNCS"} & set(found)
+    assert found.total() < 1.06 * reads.ffmas
 
 
 V14 = ["v14_early_loads", "v14_early_loads_grid"]
 
 
 @pytest.mark.parametrize(
-    "name", ["v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread", *V14, "v15_late_loads_grid"]
+    "name",
+    [
+        *("v9_two_blocks", "v10_drift", "v11_cluster_split", "v12_spread", *V14, "v15_late_loads_grid"),
+        *("v19_down_columns", "v20_one_barrier"),
+    ],
 )
 @pytest.mark.parametrize("hint", ["", "_hint"])
 def test_the_main_loop_has_six_loads_a_step_and_little_else(name, hint):

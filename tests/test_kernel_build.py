@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel import build, gate, toolchain
+from kernel import build, disassemble, gate, toolchain
 from kernel.contract import Launch, Unit
 from kernel.disassemble import entries, sass
 from kernel.errors import BuildError, CatalogError, MissingToolError
@@ -48,6 +48,34 @@ def test_a_build_leaves_everything_that_is_needed_later(unit, tmp_path):
     with pytest.raises(CatalogError, match=r"thrice.*twice"):
         sass(built.cubin, "thrice")
     assert len(folders(tmp_path)) == 1
+
+
+def test_machine_code_is_listed_once_and_again_where_it_cannot_be_kept(unit, tmp_path, monkeypatch):
+    built = build.artifact(unit)
+    first = sass(built.cubin)
+    (kept,) = (tmp_path / "cache" / "sass").iterdir()
+    listed = []
+    run = disassemble._run
+    monkeypatch.setattr(disassemble, "_run", lambda *words: listed.append(words) or run(*words))
+    assert sass(built.cubin) == first
+    assert "STG" in sass(built.cubin, "twice")
+    copy = tmp_path / "copy.cubin"
+    copy.write_bytes(built.cubin.read_bytes())
+    assert sass(copy) == first
+    assert not listed
+    (kept / disassemble.KEPT).write_bytes(b"torn")
+    assert sass(built.cubin) == first
+    assert len(listed) == 1
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "sass").write_text("where a folder should be")
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "blocked"))
+    assert sass(built.cubin) == first
+    assert len(listed) == 2
+    copy.write_bytes(b"no cubin")
+    with pytest.raises(BuildError, match=r"nvdisasm.* refused .*copy.cubin"):
+        sass(copy)
+    with pytest.raises(BuildError, match=r"nvdisasm.* refused .*none.cubin"):
+        sass(tmp_path / "none.cubin")
 
 
 def test_a_second_look_compiles_nothing(unit, monkeypatch):

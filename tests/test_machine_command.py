@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from compare.cli import main
 from handwritten.catalog import get
-from kernel.errors import UsageError
+from kernel.errors import TimeLimitError, UsageError
 from kernel.machine import command
+from kernel.machine.execute import Attention
 from kernel.machine.ptx import parse
 
 SOURCE = Path(__file__).parent / "machine_kernels" / "double_buffer.cu"
 GRID, BLOCK = (2, 2, 1), (16, 16, 1)
 pytestmark = pytest.mark.nvcc
+FOREVER = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry forever(.param .u64 x)
+{
+ .reg .u32 %r<3>;
+ .reg .u64 %d<2>;
+ .reg .pred %p<2>;
+ mov.u32 %r1, %ctaid.x;
+ setp.ne.u32 %p1, %r1, 0;
+ @%p1 bra $again;
+ ld.param.u64 %d1, [x];
+ st.global.u32 [%d1+4], %r1;
+$again:
+ add.u32 %r1, %r1, 1;
+ bra $again;
+}
+"""
+"""The first block writes the second element of x; every block then runs until it is ended."""
+
+
+@pytest.fixture
+def forever(tmp_path):
+    path = tmp_path / "forever.ptx"
+    path.write_text(FOREVER, encoding="utf-8")
+    return path
 
 
 def test_a_file_with_its_arguments_in_words(tmp_path):
@@ -86,3 +118,38 @@ def test_races_of_a_catalog_kernel_and_its_table():
     table = command.banks_text(command.banks(get("v4_pad")))
     assert "cp.async" in table
     assert "shared loads: " in table
+
+
+def test_a_limit_ends_a_kernel_that_does_not_and_until_then_it_says_how_far_it_is(forever, capsys):
+    seen = []
+    attention = Attention(0.5, lambda *how_far: seen.append(how_far))
+    began = time.monotonic()
+    with pytest.raises(TimeLimitError, match=r"forever: ended after 0.5 s with 0 of 2 blocks run and no fault until"):
+        command.run_file(forever, "", (2, 1, 1), (32, 1, 1), ["zeros:u32:2"], attention=attention)
+    assert 0.5 <= time.monotonic() - began < 5
+    assert [(finished, blocks) for finished, blocks, _ in seen] == [(0, 2)] * len(seen)
+    executed = [number for *_, number in seen]
+    assert executed == sorted(executed)
+    assert executed[-1] > 0
+
+    words = ["run-cpu", str(forever), "--grid", "2", "--block", "32", "--seconds", "0.3"]
+    assert main([*words, "--arg", "zeros:u32:2"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gemm-tracks: forever: ended after 0.3 s with 0 of 2 blocks run")
+    assert captured.err.count("\n") == 1
+    assert main([*words, "--arg", "zeros:u32:1", "--keep-going"]) == 1
+    out = capsys.readouterr().out
+    assert "write of 4 bytes out of bounds" in out
+    assert "note: ended after 0.3 s with 0 of 2 blocks run" in out
+
+
+def test_a_run_that_is_interrupted_ends_at_once_and_says_so(forever, capsys):
+    began = time.monotonic()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    status = main(["run-cpu", str(forever), "--grid", "1", "--block", "32", "--arg", "zeros:u32:2"])
+    timer.join()
+    assert time.monotonic() - began < 10
+    captured = capsys.readouterr()
+    assert (status, captured.out, captured.err) == (130, "", "gemm-tracks: stopped\n")

@@ -24,6 +24,21 @@ def test_the_simt_page_s_table_is_the_recorded_runs_own():
         assert f"| {rung.name} |" in page
 
 
+def test_pages_print_one_ratio_to_cublas_sgemm():
+    """On its own track it is the paired one, wherever it stands."""
+    page = (runs.repository() / "docs/simt.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^\| (\w+) \| [^|]+ \| [\d.]+ \| ([\d.]+) \|", page, re.MULTILINE))
+    ladder = PAGE.partition("**The ladder.**")[2].partition("**The tracks.**")[0]
+    shown = re.findall(r"^\| `(\w+)`[^|]* \| [^|]+ \| [\d.]+ \| ([\d.]+) \|", ladder, re.MULTILINE)
+    both = [(name, ratio) for name, ratio in shown if name in found]
+    assert len(both) > 10
+    assert both == [(name, found[name]) for name, _ in both]
+    tracks = PAGE.partition("**The tracks.**")[2].partition("**The dispatchers.**")[0]
+    ratios = re.findall(r"^\| FP32 SIMT \| [^|]+ \| [\d.]+ \| ([\d.]+) \| ([\d.]+) \|", tracks, re.MULTILINE)
+    assert ratios
+    assert all(same == sgemm for same, sgemm in ratios)
+
+
 def test_only_what_stands_between_the_markers_is_rewritten():
     text = f"before {readme.BEGIN}\nold\n{readme.END} after"
     assert readme.rewrite(text, "new") == f"before {readme.BEGIN}\nnew\n{readme.END} after"

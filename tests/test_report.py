@@ -1,21 +1,20 @@
 """The report is a pure function of rows: headline rule, visible refusals, and the two gaps in words and numbers."""
 
+import io
 import re
 
 import pytest
 from rich.console import Console
 
-from compare import report
+from compare import console, job, report
 from tests.rows_for_reports import failed, full_run, skipped, timed
 
 
 def text_of(rows):
-    import io
-
     stream = io.StringIO()
-    console = Console(width=200, file=stream)
+    wide = Console(width=200, file=stream)
     for table in report.tables(rows):
-        console.print(table)
+        wide.print(table)
     return stream.getvalue()
 
 
@@ -181,6 +180,19 @@ def test_every_fp32_row_shows_both_fractions():
     line = next(line for line in text_of([r for r in full_run() if r["m"] == 4096]).splitlines() if "v7_best" in line)
     assert "0.980 [0.978, 0.982]" in line
     assert "4.90" in line  # per cent of the FP16 peak
+
+
+def test_the_ratio_to_cublas_sgemm_is_the_paired_one_on_its_own_track():
+    rows = [
+        timed("cublas_sgemm", "cublas", "fp32_simt", 50.0),
+        timed("v7", "handwritten", "fp32_simt", 49.0, x_cublas=0.981, x_cublas_sgemm=0.975),
+        timed("v6", "handwritten", "fp32_simt", 45.0, x_cublas=None, x_cublas_sgemm=0.9),
+        timed("h7", "handwritten", "fp16_tensor", 600.0, x_cublas=1.01, x_cublas_sgemm=12.0),
+    ]
+    assert [report.against_sgemm(row) for row in rows] == [1.0, 0.981, 0.9, 12.0]
+    ladder, tracks = report.result_tables(rows, {})[:2]
+    assert [line[4] for line in ladder.lines if line[0] == "v7"] == ["0.981"]
+    assert [line[4:6] for line in tracks.lines if line[1] in ("v7", "h7")] == [("0.981", "0.981"), ("1.010", "12.000")]
 
 
 def test_reports_of_empty_runs_do_not_fail():
@@ -358,3 +370,47 @@ def test_tables_for_latex_escape_what_latex_reads():
     assert r"\texttt{v9\_a\&b\%c\$d\#e\{f\}\textasciitilde{}\textasciicircum{}\textbackslash{}g}" in text
     assert r"50 \% GPU\_1" in text
     assert report.latex([], {}) == f"% {report.NOTHING_TIMED}"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, None])
+def test_the_lines_below_fit_the_terminal_and_are_whole_in_a_pipe(width, monkeypatch):
+    entry = "cutlass3x_sm90_simt_gemm_f32_f32_f32_f32_f32_256x128x8_1x1x1_0_ttt_align1_warpspecialized"
+    rows = [
+        {**row, "kernel_name": entry if row["family"] == "cutlass" else row["kernel_name"].replace("sgemm", entry)}
+        if row["kernel_name"]
+        else row
+        for row in full_run()
+    ]
+    stream = io.StringIO()
+    there = Console(file=stream, force_terminal=bool(width), width=width or 180, color_system=None, markup=False)
+    monkeypatch.setattr(console, "answers", lambda: there)
+    job.print_rows(rows, "somewhere")
+    text = stream.getvalue()
+    below = text[text.index("CUTLASS default") :].splitlines()
+    assert [line.split()[0] for line in below if line[0] != " "] == ["CUTLASS", "CUTLASS", "Same", "Different"]
+    if width is None:
+        assert below == [*report.cutlass_lines(rows), *report.closing_lines(rows)]
+        assert f"({entry})" in below[0]
+        return
+    assert max(map(len, below)) <= width
+    assert len(below) > 4
+    joined = " ".join(" ".join(below).split())
+    assert "cutlass_simt_b (cutlass3x_sm90_simt_gemm_f32_f32_f32_f32…) 49.5 TFLOP/s" in joined
+    assert "for cuBLAS SGEMM (sm80_cutlass3x_sm90_simt_gemm_f32_f32…): 0.980 times it" in joined
+
+
+@pytest.mark.parametrize(
+    ("entry", "longest", "shown"),
+    [
+        ("volta_sgemm_128x64_nn", None, "volta_sgemm_128x64_nn"),
+        ("volta_sgemm_128x64_nn", 21, "volta_sgemm_128x64_nn"),
+        ("volta_sgemm_128x64_nn", 18, "volta_sgemm_128x64…"),
+        ("volta_sgemm_128x64_nn", 17, "volta_sgemm…"),
+        ("ampereSgemm128x64", 6, "ampere…"),
+    ],
+)
+def test_entries_are_cut_between_words(entry, longest, shown):
+    rows = [timed("cublas_sgemm", "cublas", "fp32_simt", 50.0, kernel_name=entry)]
+    rows.append(timed("v7", "handwritten", "fp32_simt", 49.0))
+    assert f"SGEMM ({shown}):" in report.closing_lines(rows, longest_entry=longest)[0]
+    assert "SGEMM: 0.980" in report.closing_lines(rows, longest_entry=0)[0]

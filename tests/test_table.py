@@ -39,6 +39,22 @@ def test_what_is_written_reads_back(tmp_path):
     assert list(read(path).entries[0].times_us) == ["v2_block_tile", "v7_wide_tile"]
 
 
+def test_sustained_times_read_back_and_tables_without_them_stay_what_they_are(tmp_path):
+    steady = dataclasses.replace(
+        ENTRY, sustained_us={"v7_wide_tile": 10.5, "v2_block_tile": 13.0}, cublas_sustained_us=9.75
+    )
+    path = tmp_path / "nvidia-h200.fp32_simt.json"
+    write(made(entries=(steady,)), path)
+    (found,) = read(path).entries
+    assert found == steady
+    assert (found.window, found.x_cublas) == ("sustained", 9.75 / 10.5)
+    assert (ENTRY.window, ENTRY.x_cublas) == ("burst", 0.95)
+    # What was written before there were such windows: the same to the byte, so no hash changes.
+    assert "sustained" not in made().text()
+    for shipped in SHIPPED.glob("*.json"):
+        assert read(shipped).text() == shipped.read_text(encoding="utf-8")
+
+
 def damage(change):
     value = json.loads(made().text())
     change(value)
@@ -57,6 +73,10 @@ DAMAGE = {
     "no kernel at all": damage(lambda v: v["entries"][0].update(us={})),
     "a negative time": damage(lambda v: v["entries"][0]["us"].update(v7_wide_tile=-1)),
     "a time that is text": damage(lambda v: v["entries"][0]["us"].update(v7_wide_tile="__import__('os')")),
+    "sustained times that are no object": damage(lambda v: v["entries"][0].update(sustained_us=[1.0])),
+    "a sustained time of a kernel without another": damage(lambda v: v["entries"][0].update(sustained_us={"v9": 1.0})),
+    "a sustained time below zero": damage(lambda v: v["entries"][0].update(sustained_us={"v7_wide_tile": -1.0})),
+    "a sustained time of cuBLAS that is text": damage(lambda v: v["entries"][0].update(cublas_sustained_us="1")),
     "infinity": made().text().replace("10.0", "Infinity"),
     "nan": made().text().replace("10.0", "NaN"),
     "an extent of zero": damage(lambda v: v["entries"][0].update(m=0)),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kernel.build import artifact
 from kernel.contract import Kernel, Problem, Unit
 from kernel.errors import MachineFault, UsageError
-from kernel.machine.execute import impossible, program, run
+from kernel.machine.execute import Attention, impossible, program, run
 from kernel.machine.gemm import Outcome, simulate
 from kernel.machine.lower import Program
 from kernel.machine.mapping import lane_map, tile_problem
@@ -175,17 +175,20 @@ def run_file(
     flags: Sequence[str] = (),
     checks: Checks | None = None,
     keep_going: bool = False,
+    attention: Attention | None = None,
 ) -> FileRun:
     """Run one kernel of a .cu or .ptx file on the machine.
 
     Args:
         arguments: one text for each parameter; ``gemm-tracks run-cpu --help`` lists the forms.
         dynamic_smem: bytes.
+        attention: a limit in time, and whom to tell how far it is.
 
     Raises:
         UsageError: file, symbol or arguments do not fit, or no GPU could make the launch.
         BuildError, MissingToolError: it cannot be built.
         MachineFault: it reaches an opcode the machine lacks; what the kernel does wrong is in the report.
+        TimeLimitError: the limit came first.
     """
     text = ptx_of(path, arch, flags)
     entry = entry_of(parse(text), symbol)
@@ -216,6 +219,7 @@ def run_file(
         values,
         checks=checks,
         keep_going=keep_going,
+        attention=attention,
     )
     result = FileRun(entry=entry, report=report)
     saved: list[Path] = []

@@ -74,6 +74,17 @@ MAP = np.dtype(
 """A tensor map, at its offset among the kernel's parameters; strides in bytes, of dimension 1 and up."""
 
 
+class WatchRecord(ctypes.Structure):
+    """What another thread may look at while a launch runs, and set: ``stop`` ends it within milliseconds."""
+
+    _fields_ = (
+        ("stop", ctypes.c_int32),
+        ("pad", ctypes.c_int32),
+        ("executed", ctypes.c_int64),
+        ("finished", ctypes.c_int64),
+    )
+
+
 class ProgramRecord(ctypes.Structure):
     """Lowered code, as the engine reads it."""
 
@@ -105,6 +116,7 @@ class LaunchRecord(ctypes.Structure):
         ("max_trace", ctypes.c_int32),
         ("maps", ctypes.c_void_p),
         ("n_maps", ctypes.c_int32),
+        ("watch", ctypes.c_void_p),
     )
 
 
@@ -182,6 +194,7 @@ def engine() -> ctypes.CDLL:
         *(INSTRUCTION.itemsize, ctypes.sizeof(BufferRecord), FAULT.itemsize, COUNT.itemsize, TRACE.itemsize),
         *(ctypes.sizeof(record) for record in (ProgramRecord, LaunchRecord, ResultRecord)),
         MAP.itemsize,
+        ctypes.sizeof(WatchRecord),
     )
     stated = tuple(library.machine_sizes(which) for which in range(len(sizes)))
     if stated != sizes:

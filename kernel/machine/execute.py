@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from kernel.contract import MAX_GRID_X, MAX_GRID_YZ, Argument, Launch
-from kernel.errors import MachineFault, UnsupportedError
+from kernel.errors import MachineFault, TimeLimitError, UnsupportedError
 from kernel.machine.engine import (
     COUNT,
     FAULT,
@@ -23,6 +25,7 @@ from kernel.machine.engine import (
     LaunchRecord,
     ProgramRecord,
     ResultRecord,
+    WatchRecord,
     engine,
 )
 from kernel.machine.faults import describe, unread_copies
@@ -38,6 +41,18 @@ MAP_ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 4}
 """Bytes of an element of each type that a tensor map can have."""
 MAX_SHARED = 232448
 """Bytes of shared memory that one block can have on sm_90."""
+LOOKED_AT_S = 0.2
+"""How often a launch that runs is looked at."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What becomes of a launch while it runs."""
+
+    limit_s: float = 0.0
+    """Seconds after which it is ended; 0: none."""
+    told: Callable[[int, int, int], None] | None = None
+    """Called a few times a second: blocks that are done, blocks to run, warp instructions so far."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -85,8 +100,9 @@ def run(
     keep_going: bool = False,
     max_instructions: int = 20_000_000_000,
     trace: int = 0,
+    attention: Attention | None = None,
 ) -> Report:
-    """Run one launch.
+    """Run one launch; Ctrl-C ends it within milliseconds.
 
     Args:
         ptx: PTX text, or the path of a file that holds it.
@@ -97,10 +113,12 @@ def run(
         keep_going: run all blocks even after a fault (a fault otherwise ends the run with its block).
         max_instructions: warp instructions after which a block counts as endless.
         trace: how many lane accesses to record into ``Report.trace``.
+        attention: a limit in time, and whom to tell how far it is.
 
     Raises:
         MachineFault: the launch itself is impossible (parameters, extents, shared memory), or the
             kernel reached an opcode the machine lacks. What the kernel does wrong is in ``Report.faults``.
+        TimeLimitError: the limit came first, and no fault before it; with one, a note says how far it got.
     """
     code = program(ptx, entry)
     checks = checks or Checks()
@@ -127,23 +145,33 @@ def run(
     everything = [*memory, *module_buffers]
     engine()  # built once per machine: not part of the run's time
     began = time.monotonic()
-    faults, counts, result, accesses = _call(
+    attention = attention or Attention()
+    faults, counts, result, accesses, stopped = _call(
         *(code, launch, parameters, _tensor_maps(code, arguments), everything),
-        *(checks, blocks, keep_going, max_instructions, trace),
+        *(checks, blocks, keep_going, max_instructions),
+        trace,
+        attention,
     )
     seconds = time.monotonic() - began
     found = [describe(code, launch, everything, fault) for fault in faults]
     unsupported = next((fault for fault in found if fault.kind == "unsupported"), None)
     if unsupported is not None:
         raise UnsupportedError(str(unsupported))
+    ended = f"ended after {attention.limit_s:g} s with {result.blocks_run} of {count} blocks run" if stopped else ""
+    if stopped and not found:
+        raise TimeLimitError(
+            f"{entry}: {ended} and no fault until then; give it longer, fewer blocks or less work, or a GPU"
+        )
     report = Report(
         kernel=entry,
         faults=found,
-        counters=_counters(code, counts, result.blocks_run, count),
+        count=functools.partial(_counters, code, counts, result.blocks_run, count),
         seconds=seconds,
         warp_instructions=result.instructions,
         trace=accesses,
     )
+    if stopped:
+        report.notes.append(ended)
     if code.contractible:
         lines = ", ".join(f"{a}+{b}" for a, b in code.contractible[:5])
         report.notes.append(f"mul.f32 and add.f32 without a rounding, which an assembler may fuse: PTX lines {lines}")
@@ -213,7 +241,9 @@ def _call(
     keep_going: bool,
     max_instructions: int,
     trace: int,
-) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], ResultRecord, npt.NDArray[np.void] | None]:
+    attention: Attention,
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], ResultRecord, npt.NDArray[np.void] | None, bool]:
+    """Faults, counts, the result, accesses, and whether the limit ended it."""
     records = (BufferRecord * max(len(buffers), 1))()
     for record, buffer in zip(records, buffers, strict=False):
         record.base, record.size = buffer.address, buffer.data.size
@@ -248,12 +278,42 @@ def _call(
     accesses = np.zeros(max(trace, 1), TRACE)
     result = ResultRecord(faults.ctypes.data, MAX_FAULTS, 0, counts.ctypes.data, accesses.ctypes.data)
     result.unread_async_ins = result.blank_reads_ins = -1
-    status = engine().machine_run(ctypes.byref(program_record), ctypes.byref(launch_record), ctypes.byref(result))
+    watch = WatchRecord()
+    launch_record.watch = ctypes.addressof(watch)
+    run_it = functools.partial(
+        engine().machine_run, ctypes.byref(program_record), ctypes.byref(launch_record), ctypes.byref(result)
+    )
+    status, stopped = _attended(run_it, watch, launch_record.n_blocks, attention)
     if status:
         raise MachineFault(f"{code.name}: the engine refused the launch (status {status})")
     if trace and result.n_trace > trace:
         raise MachineFault(f"{code.name}: {result.n_trace} accesses, {trace} can be recorded; run fewer blocks")
-    return faults[: result.n_faults], counts, result, accesses[: result.n_trace] if trace else None
+    return faults[: result.n_faults], counts, result, accesses[: result.n_trace] if trace else None, stopped
+
+
+def _attended(run_it: Callable[[], int], watch: WatchRecord, blocks: int, attention: Attention) -> tuple[int, bool]:
+    """The engine's status, and whether the limit ended it. It works in a thread, so that this can be interrupted."""
+    statuses: list[int] = []
+    worker = threading.Thread(target=lambda: statuses.append(run_it()), daemon=True)
+    began = time.monotonic()
+    worker.start()
+    stopped = False
+    try:
+        while worker.is_alive():
+            left = began + attention.limit_s - time.monotonic() if attention.limit_s else math.inf
+            worker.join(max(0.0, min(left, LOOKED_AT_S)))
+            if not worker.is_alive():
+                break
+            if left <= 0:
+                stopped, watch.stop = True, 1
+                worker.join()
+            elif attention.told is not None:
+                attention.told(watch.finished, blocks, watch.executed)
+    except BaseException:
+        watch.stop = 1
+        worker.join()
+        raise
+    return statuses[0], stopped and watch.finished < blocks
 
 
 # ---------------------------------------------------------------------- counters
@@ -267,10 +327,9 @@ def _counters(code: Program, counts: npt.NDArray[np.void], blocks: int, grid: in
     rows: list[InstructionCount] = []
     fma = mma = 0
     skip, merged = merged_accesses(code, counts)
-    for i in range(len(code.code)):
-        index = code.statements[i]
-        warps = int(counts["warps"][i])
-        if index < 0 or not warps:
+    for i in np.flatnonzero(counts["warps"]).tolist():
+        index, warps = code.statements[i], int(counts["warps"][i])
+        if index < 0:
             continue
         statement = code.function.statements[index]
         words = [word for word in statement.opcode if not word.startswith(("L1:", "L2:"))]

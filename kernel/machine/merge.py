@@ -24,7 +24,10 @@ def merged_accesses(code: Program, counts: npt.NDArray[np.void]) -> tuple[set[in
     numbers = opcodes()
     ends = {numbers[name] for name in ENDS}
     load, store = numbers["ld"], numbers["st"]
-    targets = {int(t) for op, t in zip(code.code["op"], code.code["target"], strict=True) if op in ends and t}
+    names = ("op", "target", "space", "pool", "size", "vec", "guard", "flags", "imm")
+    ops, jumps, spaces, pools, sizes, vectors, guards, flags, immediates = (code.code[name].tolist() for name in names)
+    pool: list[int] = code.pool.tolist()
+    targets = {jump for op, jump in zip(ops, jumps, strict=True) if op in ends and jump}
     skip: set[int] = set()
     merged: dict[int, int] = {}
     version: dict[int, int] = defaultdict(int)
@@ -34,31 +37,25 @@ def merged_accesses(code: Program, counts: npt.NDArray[np.void]) -> tuple[set[in
         for key in [key for key in groups if which is None or key[0] == which]:
             _merge(groups.pop(key), code, counts, skip, merged)
 
-    for i in range(len(code.code)):
-        record = code.code[i]
-        op = int(record["op"])
+    for i, op in enumerate(ops):
         if i in targets or op in ends:
             close()
-        if op in (load, store) and record["space"] == SHARED:
+        if op in (load, store) and spaces[i] == SHARED:
             if op == store:
                 close(load)
             else:
                 close(store)
-            place = int(record["pool"])
-            base = int(code.pool[place])
-            single = record["size"] == 4 and record["vec"] == 1
-            if single:
-                key = (op, base, version[base], int(record["guard"]), int(record["flags"]) & ~ADDRESS_64)
-                groups.setdefault(key, {}).setdefault(int(record["imm"]), i)
+            base = pool[pools[i]]
+            if sizes[i] == 4 and vectors[i] == 1:
+                key = (op, base, version[base], guards[i], flags[i] & ~ADDRESS_64)
+                groups.setdefault(key, {}).setdefault(immediates[i], i)
             if op == load:
-                for k in range(int(record["vec"])):
-                    version[int(code.pool[place + 1 + k])] += 1
-        else:
-            place = int(record["pool"])
-            if place < len(code.pool) and op not in ends:
-                destination = int(code.pool[place])
-                if destination != NO_OPERAND:
+                for destination in pool[pools[i] + 1 : pools[i] + 1 + vectors[i]]:
                     version[destination] += 1
+        elif pools[i] < len(pool) and op not in ends:
+            destination = pool[pools[i]]
+            if destination != NO_OPERAND:
+                version[destination] += 1
     close()
     return skip, merged
 

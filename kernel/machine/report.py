@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -128,11 +129,17 @@ class Report:
 
     kernel: str
     faults: list[Fault]
-    counters: Counters
+    count: Callable[[], Counters] = field(repr=False)
+    """Makes the counters of what the engine counted, which takes longer than a small launch."""
     seconds: float
     warp_instructions: int
     trace: npt.NDArray[np.void] | None = None
     notes: list[str] = field(default_factory=list)
+
+    @functools.cached_property
+    def counters(self) -> Counters:
+        """What every instruction did; made when it is first asked for."""
+        return self.count()
 
     def raise_faults(self) -> None:
         """Raise :class:`MachineFault` with every fault's text, if there is any."""

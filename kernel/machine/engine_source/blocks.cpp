@@ -52,6 +52,10 @@ void Machine::report_stuck(Block& b) {
     }
 }
 
+bool Machine::told_to_stop() const {
+    return __atomic_load_n(&L.watch->stop, __ATOMIC_RELAXED);
+}
+
 // Runs a block for about ``budget`` warp instructions; true where it is over.
 bool Machine::run_block(Block& b, i64 budget) {
     i64 until = b.executed + budget;
@@ -60,9 +64,12 @@ bool Machine::run_block(Block& b, i64 budget) {
         bool any = false, all_done = true;
         for (Warp& W : b.warps) {
             if (W.state == RUNS) {
+                const i64 before = b.executed;
                 run_warp(b, W, 50000);
+                __atomic_fetch_add(&L.watch->executed, b.executed - before, __ATOMIC_RELAXED);
                 any = true;
                 if (b.stopped) return true;
+                if (told_to_stop()) return false;
             }
             if (W.state != DONE) all_done = false;
         }
@@ -88,6 +95,7 @@ bool Machine::run_block(Block& b, i64 budget) {
 void Machine::finish(Block& b) {
     out.instructions += b.executed;
     out.blocks_run++;
+    __atomic_fetch_add(&L.watch->finished, 1, __ATOMIC_RELAXED);
     ticks += (u64)b.executed;
     if (b.stopped) return;
     for (const Granule& G : b.granules)
@@ -126,7 +134,7 @@ extern "C" int machine_run(const Program* program, const LaunchArgs* launch, Res
             live.push_back(std::move(fresh));
             turn = live.size() - 1;
         }
-        if (live.empty()) break;
+        if (live.empty() || M.told_to_stop()) break;
         if (turn >= live.size()) turn = 0;
         b = live[turn].get();
         if (M.run_block(*b, slice)) {
@@ -142,8 +150,7 @@ extern "C" int machine_run(const Program* program, const LaunchArgs* launch, Res
 }
 
 extern "C" int machine_sizes(int which) {
-    const int sizes[] = {sizeof(Ins),        sizeof(Buf),    sizeof(FaultRec),
-                         sizeof(Count),      sizeof(Trace),  sizeof(Program),
-                         sizeof(LaunchArgs), sizeof(Result), sizeof(TensorMapRec)};
-    return which < 9 ? sizes[which] : 0;
+    const int sizes[] = {sizeof(Ins),   sizeof(Buf),     sizeof(FaultRec),   sizeof(Count),  sizeof(Trace),
+                         sizeof(Program), sizeof(LaunchArgs), sizeof(Result), sizeof(TensorMapRec), sizeof(Watch)};
+    return which < 10 ? sizes[which] : 0;
 }

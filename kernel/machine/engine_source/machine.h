@@ -132,6 +132,12 @@ struct TensorMapRec {
     i32 box[5], pad;
     u64 address, shape[5], stride[4];  // strides in bytes, of dimensions 1 and up
 };
+// Shared with another thread while a launch runs: what it has done, and whether it is to end.
+struct Watch {
+    i32 stop, pad;
+    i64 executed;  // warp instructions, of all blocks
+    i64 finished;  // blocks
+};
 struct LaunchArgs {
     i32 grid[3], block[3];
     i32 static_smem, dynamic_smem, local_bytes, param_bytes, granule;
@@ -146,6 +152,7 @@ struct LaunchArgs {
     i32 max_trace;
     const TensorMapRec* maps;
     i32 n_maps;
+    Watch* watch;
 };
 struct Result {
     FaultRec* faults;
@@ -869,6 +876,7 @@ struct Machine {
     void stores_read(Block& b, Warp& W, u32 exec, int leave);
     void wgmma(Block& b, Warp& W, const Ins& I, i32 ins, const i32* o);
     bool wgmma_wait(Block& b, Warp& W, int leave);
+    bool told_to_stop() const;
     bool run_block(Block& b, i64 budget);
     bool release_for_the_gone(Block& b);
     void report_stuck(Block& b);
