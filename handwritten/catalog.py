@@ -414,6 +414,7 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         entry_name_hint=HINT,
         tile=WIDE_TILE,
         summary="v14's grid build with loads of A after the barrier; entry name hints ptxas",
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     StreamRowsKernel(
