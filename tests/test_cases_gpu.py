@@ -214,6 +214,7 @@ def test_a_driver_that_refuses_a_launch_leaves_the_process_usable(cp, tmp_path):
     assert bool((gemm(sound, a, a).c == a @ a).all())
 
 
+@pytest.mark.alone
 def test_first_call_warm_call_and_device_time_are_three_numbers(cp):
     """Case 39: the device's time is what is left when Python's is taken off, and does not know the repeats."""
     kernel = dataclasses.replace(catalog.get("v6_transposed_split"))

@@ -79,7 +79,7 @@ def stand_in(monkeypatch):
 def test_row_major_c_comes_out_of_cublaslt(layout, stand_in):
     for shape in parse(SHAPES):
         verdict = check_shape(LT, shape.replace(layout=layout), HostExecutor())
-        assert verdict.ok or "may round" in verdict.reason, verdict
+        assert verdict.ok or (shape.beta != 0.0 and "may round" in verdict.skipped_because), verdict
     assert stand_in.alive == 0
 
 

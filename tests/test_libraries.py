@@ -88,7 +88,7 @@ def blas(monkeypatch):
 def test_row_major_c_comes_out_of_a_column_major_blas(contender, layout, blas):
     for shape in parse(SHAPES):
         verdict = check_shape(contender, shape.replace(layout=layout), HostExecutor())
-        assert verdict.ok, verdict
+        assert verdict.ok or (shape.beta != 0.0 and "may round" in verdict.skipped_because), verdict
     assert {stream for stream, _ in blas.bound} == {5}
 
 
@@ -173,10 +173,11 @@ def test_torch_switches_are_put_back_even_after_an_error():
     assert (matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction) == before
 
 
-def test_cublas_rows_of_fp16_with_beta_are_refused_where_it_rounds_twice():
-    (half,) = [contender for contender in CUBLAS if contender.name == "cublas_fp16"]
-    assert "may round alpha * A @ B" in half.rejects(half.problem(2, 72, 8, beta=1.0))
-    assert "may round" in half.rejects(half.problem(72, 1, 8, beta=1.0))
-    assert "may round" in half.rejects(half.problem(16, 72, 8, beta=1.0))
-    assert half.rejects(half.problem(35, 79, 19, beta=1.0)) is None
-    assert half.rejects(half.problem(2, 72, 8)) is None
+@pytest.mark.parametrize("name", ["cublas_fp16", "cublaslt_fp16"])
+def test_fp16_output_with_beta_is_refused_since_it_may_be_rounded_twice(name):
+    (half,) = [contender for contender in LIBRARIES if contender.name == name]
+    for extents in ((2, 72, 8), (33, 64, 8), (4096, 4096, 4096)):
+        assert "may round alpha * A @ B" in half.rejects(half.problem(*extents, beta=1.0))
+        assert half.rejects(half.problem(*extents, alpha=0.5)) is None
+    assert "may round" not in (half.rejects(half.problem(33, 64, 8, beta=1.0).replace(dtype_out="float32")) or "")
+    assert half.rejects(half.problem(33, 64, 0, beta=1.0)) is None
