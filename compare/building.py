@@ -72,13 +72,14 @@ def first_line(error: Exception) -> str:
 
 
 def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
-    """The launch that does the GEMM's work rather than clear or reduce; None where nothing is launched."""
+    """The launch that does the GEMM's work rather than clear, transpose or reduce; None where nothing is launched."""
     launches = plan(contender.kernel, problem).launches
     if not launches or problem.is_scale_only:
         return next(iter(launches), None)
-    name = contender.kernel.runner(problem).name
-    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == name]
-    return max(own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
+    runner = contender.kernel.runner(problem)
+    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == runner.name]
+    named = [launch for launch in own if launch.entry == getattr(runner, "entry", None)]
+    return max(named or own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
 
 
 def resident(launch: Launch, built: Built) -> tuple[Artifact, Occupancy] | None:

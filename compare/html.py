@@ -25,6 +25,7 @@ from compare.report import (
     gaps,
     is_timed,
     ladder_scene,
+    picojoules_a_flop,
     shape_of,
     shapes_in,
 )
@@ -418,6 +419,7 @@ TABLE_COLUMNS = (
     TableColumn("error", "number", False, "largest |C − reference| / (|A| |B|)"),
     TableColumn("MHz", "number", False, "SM clock while samples were taken"),
     TableColumn("W", "number", False, "board power; sustained only"),
+    TableColumn("pJ/FLOP", "number", False, "board power over FLOP/s; sustained only"),
     TableColumn("regs", "number", False, "registers a thread"),
 )
 
@@ -440,6 +442,11 @@ def _cell(row: Row, column: str, form: str, timed_only: bool = True) -> Cell:
     return Cell(format(value, form), repr(value))
 
 
+def _energy(row: Row) -> Cell:
+    energy = picojoules_a_flop(row)
+    return Cell("") if energy is None else Cell(f"{energy:.3f}", repr(energy))
+
+
 def _table(rows: Sequence[Row]) -> dict[str, Any]:
     """Heads, lines and filters of the big table."""
     lines = []
@@ -460,6 +467,7 @@ def _table(rows: Sequence[Row]) -> dict[str, Any]:
                     _cell(row, "max_error", ".1e", timed_only=False),
                     _cell(row, "sm_clock_mhz", ".0f"),
                     _cell(row, "power_w", ".0f"),
+                    _energy(row),
                     _cell(row, "registers", "d", timed_only=False),
                 ),
                 "family": row["family"],

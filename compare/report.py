@@ -138,6 +138,13 @@ def _sgemm_ratio(row: Row) -> str:
     return _number(against_sgemm(row), 3) if is_timed(row) else ""
 
 
+def picojoules_a_flop(row: Row) -> float | None:
+    """Board power over FLOPs a second, in pJ; None where there is no time, or no power (bursts are too short)."""
+    if not is_timed(row) or row["power_w"] is None:
+        return None
+    return float(row["power_w"]) / float(row["tflops"])
+
+
 def _time(row: Row) -> str:
     if not is_timed(row):
         return ""
@@ -183,6 +190,7 @@ def fields(track: str) -> tuple[Field, ...]:
         *sgemm,
         Field(Head("%\npeak", right=True, goes=3), _if_timed("pct_track_peak", 1)),
         Field(Head("% FP16\npeak", right=True, goes=8), _if_timed("pct_fp16_peak", 2)),
+        Field(Head("pJ/\nFLOP", right=True, goes=1), lambda row: _number(picojoules_a_flop(row), 2)),
         Field(Head("MHz", right=True, goes=1), _if_timed("sm_clock_mhz", 0)),
     )
 

@@ -235,6 +235,14 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
     assert contender.variant(problem.replace(alpha=0.0)) == "scale_only"
 
 
+@pytest.mark.parametrize("name", ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint"])
+def test_rows_show_the_launch_that_multiplies_and_not_its_pass_or_sum(name):
+    (contender,) = contenders([name])
+    assert isinstance(contender, KernelContender)
+    for extents in ((128, 128, 65536), (4096, 4096, 4096)):
+        assert main_launch(contender, contender.problem(*extents)).entry == contender.kernel.entry
+
+
 @pytest.mark.nvcc
 def test_inspect_shows_the_chosen_kernel():
     from kernel.inspection import inspect_kernel

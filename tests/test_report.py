@@ -414,3 +414,13 @@ def test_entries_are_cut_between_words(entry, longest, shown):
     rows.append(timed("v7", "handwritten", "fp32_simt", 49.0))
     assert f"SGEMM ({shown}):" in report.closing_lines(rows, longest_entry=longest)[0]
     assert "SGEMM: 0.980" in report.closing_lines(rows, longest_entry=0)[0]
+
+
+def test_energy_stands_beside_the_rate_where_power_was_measured():
+    row = timed("a", "handwritten", "fp16_tensor", 650.0, window="sustained", power_w=689.0)
+    assert report.picojoules_a_flop(row) == pytest.approx(1.06)
+    assert report.picojoules_a_flop({**row, "power_w": None}) is None
+    assert report.picojoules_a_flop({**row, "ok": False}) is None
+    assert "pJ/" in text_of([row])
+    assert "1.06" in text_of([row])
+    assert "pJ/" not in text_of([{**row, "power_w": None}])
