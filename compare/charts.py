@@ -187,7 +187,10 @@ def _bracket(drawing: Drawing, gap: Gap, place: Scale, top: float, left: float, 
     cls = "gap " + ("ladder" if gap.start["family"] == "handwritten" == gap.end["family"] else "distance")
     drawing.add("path", d=f"M{x0:.1f} {y - 5:.1f}v10m0 -5H{x1:.1f}m0 -5v10", cls=cls)
     size = gap.size.replace(" x", f"{THIN}{TIMES}").replace(" %", f"{THIN}%")
-    words = width_of(f"{size}  {gap.what}", 12.5)
+    what = gap.what
+    if phone and 10.0 + width_of(f"{size}  {what}", 12.5) > width - 10:
+        what = what.partition(", ")[2] or what  # from what to what says which track it is on
+    words = width_of(f"{size}  {what}", 12.5)
     if phone:
         x, anchor, y = 10.0, "start", top + 14
     elif x1 + 12 + words < width:
@@ -196,7 +199,7 @@ def _bracket(drawing: Drawing, gap: Gap, place: Scale, top: float, left: float, 
         x, anchor, y = x0 - 12, "end", y + 4
     text = drawing.text(x, y, "", "gap-text", anchor)
     drawing.add("tspan", text, size, cls="gap-size")
-    drawing.add("tspan", text, f"  {gap.what}", dx="4")
+    drawing.add("tspan", text, f"  {what}", dx="4")
 
 
 def ladder(data: Ladder, summaries: dict[str, str], width: int = WIDE) -> Drawing:
