@@ -471,7 +471,7 @@ def test_tails_without_times_are_no_evidence(tmp_path):
     found = measured.tails(evidence)
     assert (found.verdict, found.value) == (DIFFERS, "35^3: a strategy has no time")
     assert found.run == "nvidia-h200/evidence/tails.json (2026-01-01)"
-    with pytest.raises(Unavailable, match="tails.json holds no time without checks"):
+    with pytest.raises(Unavailable, match=r"tails\.json holds no time without checks"):
         measured.guard_costs(evidence)
 
 
