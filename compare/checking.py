@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,22 +45,7 @@ def choose_executor(device: str) -> Executor:
                 "needed, or --device cpu"
             )
         driver.chosen(asked, int(number or 0))
-    found = executor(kind, int(number) if number else None)
-    if found.name == "cpu" and not has_machine():
-        problem = "" if device == "cpu" else f"{driver.query().problem}; "
-        raise NoDeviceError(
-            f"{problem}check needs a GPU of compute capability 9.0 with CuPy (pip install 'gemm-tracks[gpu]'); "
-            "the PTX machine that would stand in for one is not part of this version"
-        )
-    return found
-
-
-def has_machine() -> bool:
-    """Whether this version has the PTX machine."""
-    try:
-        return importlib.util.find_spec("kernel.machine.gemm") is not None
-    except ModuleNotFoundError:
-        return False
+    return executor(kind, int(number) if number else None)
 
 
 def unmade_for_want_of_packages(chosen: Sequence[Contender], built: Built) -> dict[str, str]:

@@ -96,7 +96,6 @@ def declared(library: ctypes.CDLL, signatures: Mapping[str, list[Any]]) -> ctype
 INT, POINTER = ctypes.c_int, ctypes.c_void_p
 SIGNATURES: dict[str, list[Any]] = {
     "cublasCreate_v2": [POINTER],
-    "cublasGetVersion_v2": [POINTER, POINTER],
     "cublasSetStream_v2": [POINTER, POINTER],
     "cublasSetWorkspace_v2": [POINTER, POINTER, ctypes.c_size_t],
     "cublasSetMathMode": [POINTER, INT],
@@ -162,10 +161,3 @@ def handle() -> Handle:
     if device not in _handles:
         _handles[device] = Handle()
     return _handles[device]
-
-
-def version() -> str:
-    """The library's version, such as 13.1.0; needs a device."""
-    number = ctypes.c_int()
-    call("cublasGetVersion_v2", handle().value, ctypes.byref(number))
-    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from compare import ceilings
-from compare.ceilings import Ceiling, ceiling_of, loops, measure_ceilings, units
+from compare.ceilings import COPY_BYTES, Ceiling, ceiling_of, copy_bandwidth, loops, measure_ceilings, units
 from compare.timing import DeviceFacts
 from kernel import build
 from kernel.disassemble import sass
-from kernel.errors import CheckError
+from kernel.errors import CheckError, LaunchError, NoDeviceError
 from kernel.machine.execute import Shape, run
 from kernel.machine.memory import Buffer
 from tests.ceiling_references import check_output, ffma_reference
@@ -171,3 +171,68 @@ def test_an_older_device_has_no_wgmma_ceiling():
     found = measure_ceilings(SimulatedBench(facts=facts), sustained=False, launch=Ampere)
     assert {one.instruction for one in found} == {"ffma", "mma_sync"}
     assert isinstance(found[0], Ceiling)
+
+
+def test_a_ceiling_of_which_no_sample_was_taken_is_an_error():
+    class Stops(SimulatedBench):
+        """Refuses everything after the pilots of one loop."""
+
+        def slice(self, jobs):
+            if len(self.log) >= 6:
+                raise LaunchError("the device went away")
+            return super().slice(jobs)
+
+    with pytest.raises(LaunchError, match=r"fp32_simt.*: the device went away"):
+        measure_ceilings(Stops(), tracks=["fp32_simt"], launch=LoopOnPaper)
+
+
+class FullDevice(Exception):
+    pass
+
+
+def copying(monkeypatch, room):
+    """Stands in for CuPy with ``room`` bytes of memory; returns the copies that were queued."""
+    copied = []
+    left = [room]
+
+    class Memory:
+        def __init__(self, count):
+            self.nbytes, self.data = count, types.SimpleNamespace(ptr=count + left[0])
+
+        def view(self, dtype):
+            return {}
+
+    def allocate(count, dtype):
+        left[0] -= count
+        if left[0] < 0:
+            raise FullDevice
+        return Memory(count)
+
+    runtime = types.SimpleNamespace(memcpyAsync=lambda *words: copied.append(words), memcpyDeviceToDevice=3)
+    cuda = types.SimpleNamespace(memory=types.SimpleNamespace(OutOfMemoryError=FullDevice), runtime=runtime)
+    monkeypatch.setitem(
+        sys.modules, "cupy", types.SimpleNamespace(empty=allocate, uint8="u1", arange=lambda *_, **__: 1, cuda=cuda)
+    )
+    return copied
+
+
+class CopyBench(SimulatedBench):
+    """Every launch takes a millisecond."""
+
+    def _run(self, job):
+        for index in range(job.launches):
+            job.work.enqueue(7, index)
+        return 1e-3, 1980.0
+
+
+def test_the_bandwidth_of_a_copy_counts_what_is_read_and_what_is_written(monkeypatch):
+    copied = copying(monkeypatch, room=2 * COPY_BYTES)
+    assert copy_bandwidth(CopyBench(), repeats=3) == 2 * COPY_BYTES / 1e-3
+    assert {words[2:] for words in copied} == {(COPY_BYTES, 3, 7)}
+    assert all(target != source for target, source, *_ in copied)
+
+
+def test_a_copy_that_does_not_fit_says_how_much_it_needs(monkeypatch):
+    copying(monkeypatch, room=2 * COPY_BYTES - 1)
+    with pytest.raises(NoDeviceError, match=f"two buffers of {COPY_BYTES >> 20} MiB do not fit on the device"):
+        copy_bandwidth(CopyBench())

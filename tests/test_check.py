@@ -14,7 +14,7 @@ from compare.contenders import Contender
 from compare.inputs import POISON, allocate, fill
 from compare.shapes import SETS, Shape, parse
 from kernel.contract import Problem
-from kernel.errors import CatalogError, CheckError, LaunchError, NoDeviceError, UnsupportedError
+from kernel.errors import CatalogError, CheckError, LaunchError, NoDeviceError, RejectedError, UnsupportedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,8 @@ class NumpyExecutor:
         fault, a, b, c = contender.fault, buffers.a, buffers.b, buffers.c
         if fault == "launch":
             raise LaunchError("the driver refused it")
+        if fault == "rejects":
+            raise RejectedError("only CuPy arrays of one device")
         if fault == "unsupported":
             raise UnsupportedError("the PTX machine lacks opcode wgmma, reached by thread 0")
         if fault == "sticky":
@@ -340,6 +342,19 @@ def test_refusal_is_neither_pass_nor_failure():
         assert check_contender(tf32, PROBLEM, NumpyExecutor(), distribution=distribution).ok is None
 
 
+def test_what_only_running_it_refuses_is_a_refusal_too():
+    verdict = check_contender(faulty("rejects"), PROBLEM, NumpyExecutor())
+    assert verdict.ok is None
+    assert verdict.skipped_because == "only CuPy arrays of one device"
+
+
+def test_the_machine_runs_kernels_alone():
+    cpu = check.CpuExecutor()
+    assert cpu.refuses(RIGHT) == "handwritten runs on a GPU only"
+    with pytest.raises(NoDeviceError, match="numpy runs on a GPU only"):
+        cpu.run(RIGHT, PROBLEM, allocate(np, PROBLEM))
+
+
 def test_too_little_memory_is_a_refusal(monkeypatch):
     def full(xp, problem):
         raise MemoryError("1 TiB asked for")
@@ -485,3 +500,15 @@ def test_shrinking_ends_even_where_everything_fails():
     smallest, _ = shrink(faulty("tail"), shape, verdict, NumpyExecutor())
     assert (smallest.m, smallest.n, smallest.k) == (1, 1, 1)
     assert "small" in SETS
+
+
+def test_shrinking_gives_up_after_so_many_tries(monkeypatch):
+    monkeypatch.setattr(check, "MOST_SHRINKS", 3)
+    shape = Shape(m=400, n=300, k=200)
+    verdict = Verdict(contender="numpy", problem=PROBLEM, input="normal", seed=0, ok=False)
+    executor = NumpyExecutor()
+    assert shrink(RIGHT, shape, verdict, executor) == (shape, verdict)
+    assert executor.calls == 3 * check.ROUNDS
+    smaller, found = shrink(faulty("tail"), shape, verdict, NumpyExecutor())
+    assert (smaller.m, smaller.n, smaller.k) == (1, 1, 1)
+    assert found.problem == smaller.problem(RIGHT)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import types
 
 import pytest
 
-from compare import claims, rows
+from compare import claims, rows, runs
 from compare.claims import arithmetic, machine_code, measured
 from compare.claims.record import (
     CONDITION,
     DIFFERS,
     HOLDS,
     NOT_HERE,
+    PLAIN,
     VERDICTS,
     Claim,
     Evidence,
     Finding,
     Recorded,
     Unavailable,
+    plain_kernel,
 )
 from compare.cli import main
-from kernel.errors import CatalogError
+from kernel.contract import Problem
+from kernel.errors import CatalogError, MissingToolError
 
 SIZE = measured.SIZE
 
@@ -307,3 +311,218 @@ def test_the_document_lists_every_claim_and_the_evolution_table(recorded):
     for line in text.splitlines():
         if line.startswith("|"):
             assert line.count("|") - line.count("\\|") in (6, 7)
+
+
+def test_two_claims_of_one_id_are_refused(monkeypatch):
+    monkeypatch.setattr(arithmetic, "CLAIMS", (*arithmetic.CLAIMS, arithmetic.CLAIMS[0]))
+    with pytest.raises(CatalogError, match=f"several claims are called {arithmetic.CLAIMS[0].id}$"):
+        claims.every_claim()
+
+
+def test_more_blocks_than_the_formula_gives_contradict_the_bound(monkeypatch):
+    generous = types.SimpleNamespace(by_resource={"registers": 99})
+    monkeypatch.setattr(arithmetic.occupancy, "occupancy", lambda *_, **__: generous)
+    found = arithmetic.bound_by_minimum(Evidence())
+    assert (found.verdict, found.value) == (DIFFERS, "16 registers x 64 threads: 99 blocks exceed 64")
+
+
+def inspected(name="a_kernel", **more):
+    """What an inspection says of a kernel whose addresses were not executed."""
+    return types.SimpleNamespace(**{"name": name, "loop": None, "lane_map": None, "shared": (), **more})
+
+
+def of_kernels(found):
+    """Evidence that has one answer to every question about machine code."""
+    return types.SimpleNamespace(plain={1: found, 4: found}, cutlass=found, kernel=lambda name: found)
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        (machine_code.merged_along_k, "no lane map was found"),
+        (machine_code.quarter_executed, "v0_naive: no main loop was found"),
+        (machine_code.work_unchanged, "no main loop was found, or it was not executed"),
+        (machine_code.lane_map_matches, "no lane map was found"),
+        (machine_code.no_registers_between, "no main loop was found"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_kernel_of_ours_without_its_loop_or_lane_map_differs(check, says):
+    found = check(of_kernels(inspected()))
+    assert (found.verdict, found.value) == (DIFFERS, says)
+
+
+def test_a_loop_that_was_not_executed_tells_nothing_of_the_work():
+    loop = types.SimpleNamespace(fma_found=None, fma_expected=1024)
+    assert machine_code.work_unchanged(of_kernels(inspected(loop=loop))).verdict == DIFFERS
+    loop.fma_found = 1024.0
+    assert machine_code.work_unchanged(of_kernels(inspected(loop=loop))).verdict == HOLDS
+
+
+NOT_EXECUTED = types.SimpleNamespace(kind="load", known=False, conflicts=0, text="LDS.128 R4, [R2]")
+
+
+@pytest.mark.parametrize(
+    ("check", "missing"),
+    [
+        (machine_code.transposed_contiguous_model, "the addresses of its loads"),
+        (machine_code.split_contiguous_chunks, "the addresses of its loads"),
+        (machine_code.cutlass_conflicts, "the addresses of its loads"),
+        (machine_code.cutlass_layout, "its lane map"),
+        (machine_code.cutlass_split, "its lane map"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_addresses_that_could_not_be_executed_leave_a_claim_open(check, missing):
+    with pytest.raises(Unavailable, match=f"^a_kernel: {missing} could not be executed$"):
+        check(of_kernels(inspected(shared=(NOT_EXECUTED,))))
+
+
+def test_headers_are_cited_by_line_and_say_where_they_are_instead(tmp_path, monkeypatch):
+    header = tmp_path / "include" / "cutlass" / "gemm" / "warp" / "tile.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("// one\nint LaneM = 4;\n// three\n")
+    installed = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed)
+
+    def cited(line, *words):
+        found = machine_code.cited("warp/tile.h", line, words)
+        return found.verdict, found.value
+
+    assert cited(2, "LaneM") == (HOLDS, "line 2: int LaneM = 4;")
+    assert cited(9, "LaneM") == (CONDITION, "line 2: int LaneM = 4;; not on line 9 in this version")
+    assert cited(2, "LaneM", "LaneN") == (DIFFERS, "no line of warp/tile.h has LaneM and LaneN")
+    with pytest.raises(Unavailable, match="nvidia-cutlass, which brings CUTLASS's headers, is not installed"):
+        machine_code.cutlass_header("warp/other.h")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match="nvidia-cutlass"):
+        machine_code.cutlass_header("warp/tile.h")
+
+
+def test_the_chapters_kernel_answers_like_one_of_a_catalog():
+    kernel = plain_kernel(4)
+    problem = Problem(m=129, n=256, k=16)
+    (launch,) = kernel.launches(problem)
+    assert kernel.units() == (launch.unit,) == (PLAIN,)
+    assert (launch.entry, launch.grid) == ("plain_4", (2, 2, 1))
+    assert kernel.variant(problem) == ""
+    assert kernel.rejects(problem) is None
+    assert kernel.rejects(Problem(m=2**16, n=8, k=2**15)).startswith("2147483648 elements; 32-bit offsets end at")
+
+
+def of_rows(*table):
+    evidence = Evidence()
+    evidence.__dict__["recorded"] = Recorded(run="made-up", gpu="NVIDIA H200", rows=table)
+    return evidence
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        (measured.naive_gap, f"made-up has no checked row of v0_naive at {SIZE}^3 beside cuBLAS"),
+        (measured.track_gap, f"made-up has no checked row of cublas_sgemm at {measured.LARGE}^3"),
+        (measured.sgemm_is_ffma, "made-up records no kernel name of cublas_sgemm"),
+        (measured.approaches, f"made-up has no hand-written FP32 kernel at {SIZE}^3 beside cuBLAS"),
+        (measured.occupancy_not_all, f"made-up has fewer than two FP32 kernels with an occupancy at {SIZE}^3"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_run_without_the_rows_of_a_claim_says_which(check, says):
+    unchecked = {**a_row("v0_naive", 0.1, 5.1, occupancy_pct=100.0), "ok": None}
+    for table in ((), (unchecked,)):
+        with pytest.raises(Unavailable) as missing:
+            check(of_rows(*table))
+        assert str(missing.value) == says
+
+
+def test_a_naive_kernel_nearer_to_cublas_is_a_condition_and_then_a_difference():
+    def gap(fraction):
+        return measured.naive_gap(of_rows(a_row("v0_naive", fraction, 5.0)))
+
+    near = gap(0.12)
+    assert (near.verdict, near.value.endswith("; a factor of 8.3 here")) == (CONDITION, True)
+    assert gap(0.2).verdict == DIFFERS
+
+
+def test_a_ladder_without_a_step_back_holds_without_a_condition():
+    ladder = ("v0_naive", "v1_thread_tile", "v2_block_tile", "v3_double_buffer", "v4_pad", "v5_register_block")
+    rising = of_rows(*(a_row(name, (i + 1) / 10, i + 1.0) for i, name in enumerate(ladder)))
+    assert measured.evolution(rising).verdict == HOLDS
+    falling = of_rows(*(a_row(name, (9 - i) / 10, 9.0 - i) for i, name in enumerate(ladder)))
+    assert measured.evolution(falling).verdict == DIFFERS
+
+
+def test_a_large_block_that_gains_nothing_is_a_condition_and_one_that_loses_differs():
+    def block(large):
+        return measured.block_128(of_rows(a_row("v2_block_tile", large, 5.0), a_row("s4_block64", 0.2, 5.0)))
+
+    assert block(0.202).verdict == CONDITION
+    assert "bank conflicts" in block(0.202).value
+    assert block(0.17).verdict == DIFFERS
+
+
+def test_tails_without_times_are_no_evidence(tmp_path):
+    folder = tmp_path / "nvidia-h200" / "evidence"
+    folder.mkdir(parents=True)
+    (folder / "tails.json").write_text(
+        json.dumps({"date": "2026-01-01", "cases": [{"size": 35, "time_us": {"guard": 1.0, "mask": float("nan")}}]})
+    )
+    evidence = Evidence(results=tmp_path)
+    found = measured.tails(evidence)
+    assert (found.verdict, found.value) == (DIFFERS, "35^3: a strategy has no time")
+    assert found.run == "nvidia-h200/evidence/tails.json (2026-01-01)"
+    with pytest.raises(Unavailable, match=r"tails\.json holds no time without checks"):
+        measured.guard_costs(evidence)
+
+
+def test_the_recorded_run_is_the_one_that_latest_names(tmp_path, monkeypatch):
+    newest = tmp_path / "nvidia-h200" / "2026-01-02"
+    newest.mkdir(parents=True)
+    (newest.parent / "latest").symlink_to(newest.name)
+    table = [a_row("v0_naive", 0.1, 5.1)]
+    monkeypatch.setattr(runs, "read_run", lambda folder: ({"gpu": {"name": "NVIDIA H200"}}, table))
+    found = Evidence(results=tmp_path).recorded
+    assert (found.run, found.gpu, found.rows) == ("nvidia-h200/2026-01-02", "NVIDIA H200", tuple(table))
+
+
+def test_a_missing_tool_or_kernel_leaves_claims_open(monkeypatch):
+    from cutlass_ref import catalog
+    from kernel import inspection
+
+    def needs_nvcc(kernel):
+        raise MissingToolError("nvcc was not found")
+
+    monkeypatch.setattr(inspection, "inspect_kernel", needs_nvcc)
+    (result,) = claims.check(["registers-96"], Evidence())
+    assert (result.finding.verdict, result.finding.value) == (NOT_HERE, "nvcc was not found")
+    monkeypatch.setattr(catalog, "KERNELS", ())
+    (result,) = claims.check(["cutlass-lds-128"], Evidence())
+    assert result.finding.verdict == NOT_HERE
+    assert result.finding.value.startswith("the catalog holds no CUTLASS SIMT kernel with a 128x128 tile")
+
+
+def test_the_page_is_written_from_results_and_says_that_nothing_is_recorded(tmp_path):
+    evidence = Evidence(results=tmp_path)
+    results = claims.check(["smem-bytes", "naive-gap"], evidence)
+    path = claims.write_docs(tmp_path / "claims.md", results, evidence)
+    text = path.read_text(encoding="utf-8")
+    assert text == claims.document(results, evidence)
+    assert "1 holds, 1 not checkable here." in text
+    assert f"Ours: no run recorded yet, {SIZE}^3." in text
+    assert "| v2_block_tile |" in text
+    assert "| 68.7 % | not recorded |  |" in text
+
+
+def test_the_command_accepts_verdicts_and_writes_the_page(monkeypatch, tmp_path, capsys):
+    results = claims.check(["smem-bytes"], Evidence(results=tmp_path))
+    accepted = []
+    monkeypatch.setattr(claims, "check", lambda ids, progress: results)
+    monkeypatch.setattr(claims, "accept", accepted.append)
+    monkeypatch.setattr(runs, "repository", lambda: tmp_path)
+    (tmp_path / "docs").mkdir()
+    assert main(["claims", "--accept", "--write-docs"]) == 0
+    assert accepted == [results]
+    captured = capsys.readouterr()
+    assert "1 holds" in captured.out
+    assert " ".join(captured.err.split()).startswith("wrote ")
+    assert "`smem-bytes`" in (tmp_path / "docs" / "claims.md").read_text(encoding="utf-8")

@@ -2,9 +2,11 @@
 
 import contextlib
 import fcntl
+import importlib.metadata
 import json
 import os
 import re
+import runpy
 import signal
 import struct
 import subprocess
@@ -12,6 +14,7 @@ import sys
 import termios
 
 import pytest
+import typer
 
 from compare import claims, cli, contenders, driver, inspecting, runs
 from compare.cli import app, main
@@ -114,13 +117,68 @@ def test_a_fault_of_ours_is_one_line_and_a_trace_only_on_request(monkeypatch, ca
         main(["list"])
 
 
-def test_interrupting_says_so(monkeypatch, capsys):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, typer.Abort])
+def test_interrupting_says_so(error, monkeypatch, capsys):
     def fails(*_, **__):
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(cli, "app", fails)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "gemm-tracks: stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (MemoryError(), "MemoryError"),
+        (MemoryError("no room for 9 GiB"), "no room for 9 GiB"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(2, "No such file or directory", "gone"), "gone: No such file or directory"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_without_pythons_numbers(error, says, monkeypatch, capsys):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    assert main(["list"]) == 2
+    assert capsys.readouterr().err == f"gemm-tracks: {says}\n"
+
+
+def test_a_pipe_that_closes_while_a_command_answers_is_quiet(monkeypatch, tmp_path, capsys):
+    def closed(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "app", closed)
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["list"]) == 0
+        out.write("what Python still had to say")
+    monkeypatch.undo()
+    assert (tmp_path / "out").read_text() == ""
+    assert capsys.readouterr().err == ""
+
+
+def test_a_checkout_that_was_not_installed_has_a_revision_only(monkeypatch, capsys):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gemm-tracks of a checkout, revision {runs.revision()}\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "status"),
+    [("compare.bootstrap", [], 2), ("compare.crosscheck", ["--help"], 0), ("compare.experiments", ["--help"], 0)],
+)
+def test_programs_that_are_modules_tell_their_usage(module, words, status, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    assert ended.value.code == status
+    assert module in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("words", [["list"], ["report", "latest"], ["report", "latest", "--markdown", "-"]])

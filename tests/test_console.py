@@ -1,6 +1,8 @@
 """Tables in a terminal of any width: numbers are whole or not there, texts fold, and what was left out is named."""
 
 import io
+import json
+import math
 import time
 
 import pytest
@@ -67,3 +69,8 @@ def test_a_bar_comes_up_only_where_there_is_something_to_wait_for(takes_s, monke
     assert ("on the first" in stream.getvalue()) == (takes_s > 0.1)
     if not takes_s:
         assert stream.getvalue() == ""
+
+
+def test_numbers_that_json_does_not_have_become_text(capsys):
+    console.print_json({"worst": math.inf, "all": [1.5, (math.nan, -math.inf)], "none": None})
+    assert json.loads(capsys.readouterr().out) == {"worst": "inf", "all": [1.5, ["nan", "-inf"]], "none": None}

@@ -110,6 +110,25 @@ def test_needs_names_what_is_missing(monkeypatch):
     assert kernel.needs() == ""
 
 
+def test_packages_that_kernels_run_and_are_built_with_are_named(monkeypatch):
+    from compare import contenders as module
+
+    (cutlass,) = contenders(["cutlass_simt_128x128x5_s1_rr"])
+    monkeypatch.setattr(module, "is_installed", lambda name: False)
+    monkeypatch.setattr(module, "_has_tool", lambda name: True)
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    assert KernelContender.of(RIGHT).needs() == "cupy-cuda13x, cuda-bindings"
+    assert cutlass.needs() == "cupy-cuda13x, cuda-bindings, nvidia-cutlass"
+
+
+def test_a_module_of_a_package_that_is_not_there_is_not_installed():
+    from compare.contenders import is_installed
+
+    assert is_installed("json.decoder")
+    assert not is_installed("no_such_package_of_anyone")
+    assert not is_installed("no_such_package_of_anyone.part")
+
+
 def test_listing_imports_no_heavy_package():
     code = (
         "import sys; from compare.contenders import contenders; [(c.name, c.needs()) for c in contenders()];"

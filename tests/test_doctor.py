@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from compare import doctor, driver
+from compare.cli import main
 from kernel import toolchain
 from kernel.errors import MissingToolError
 
@@ -54,6 +56,11 @@ def test_no_gpu_is_said_only_when_the_driver_reports_none(fake, monkeypatch):
     assert "CUDA_ERROR_TEST" in refused
 
 
+def test_an_error_that_the_driver_cannot_name_is_unknown():
+    nameless = types.SimpleNamespace(cuGetErrorName=lambda status, where: 1)
+    assert driver._error_name(nameless, 12345) == "unknown error"
+
+
 @pytest.mark.parametrize("value", ["", "7", "MIG-0b1c", "GPU-0b1c"])
 def test_hidden_devices_are_named_as_the_reason(fake, monkeypatch, value):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
@@ -91,6 +98,41 @@ def test_the_dsl_never_stands_in_for_nvidia_cutlass(packages, monkeypatch):
     assert "nvidia-cutlass==" in finding.cure
 
 
+def test_nvidia_cutlass_without_its_module_is_not_enough(packages, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    packages(nvidia_cutlass="4.2.0.0")
+    finding = doctor._cutlass()
+    assert (finding.ok, finding.found) == (False, "4.2.0.0, without cutlass_cppgen")
+
+
+def test_missing_bindings_are_named(packages, fake):
+    packages()
+    finding = doctor._bindings(driver.query(fake()))
+    assert (finding.ok, finding.found) == (False, "not installed")
+    assert "gemm-tracks[gpu]" in finding.cure
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_its_cure(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "file"))
+    finding = doctor._cache()
+    assert not finding.ok
+    assert str(tmp_path / "file") in finding.found
+    assert finding.cure == "set GEMM_TRACKS_CACHE to a folder that can be written"
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path))
+    assert doctor._cache().ok
+
+
+def test_a_bundle_without_its_manifest_is_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    assert doctor.bundle() == "none"
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(tmp_path))
+    assert doctor.bundle() == f"{tmp_path} (no manifest.json there)"
+    (tmp_path / "manifest.json").write_text("{}")
+    assert doctor.bundle() == str(tmp_path)
+
+
 def test_an_nvcc_of_a_newer_major_than_the_driver_is_named(fake, monkeypatch):
     tool = toolchain.Tool(name="nvcc", path=Path("nvcc"), version="13.0.88", origin="PATH")
     same, older = driver.query(fake(version=13000)), driver.query(fake(version=12080))
@@ -110,6 +152,15 @@ def test_two_cuda_majors_side_by_side_are_named(monkeypatch):
     finding = doctor._one_cuda_major()
     assert not finding.ok
     assert "CUDA 11 (nvidia-cublas-cu11), CUDA 12 (nvidia-cublas-cu12)" in finding.found
+
+
+def test_of_two_cupys_one_is_to_be_kept(monkeypatch, packages):
+    both = [Distribution("cupy-cuda12x"), Distribution("CuPy-CUDA13x"), Distribution("numpy")]
+    monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: both)
+    packages(cupy_cuda12x="13.0", cupy_cuda13x="14.2")
+    found = doctor._cupy()
+    assert (found.ok, found.found) == (False, "cupy-cuda12x 13.0, cupy-cuda13x 14.2")
+    assert found.cure == "keep one: pip uninstall cupy-cuda12x"
 
 
 def finding(check, need, ok):
@@ -138,6 +189,24 @@ def test_the_command_answers_on_this_machine():
     checks = [f["check"] for f in answer["findings"]]
     assert {"Python", "g++", "nvcc", "driver and GPU", "cuda-bindings"} <= set(checks)
     assert all(f["cure"] for f in answer["findings"] if not f["ok"])
+
+
+@pytest.mark.parametrize(
+    ("ok", "problem", "status", "says"),
+    [
+        (False, "no GPU: none", 3, "\nFirst failing check: nvcc: not found\nCure: pip install it\n"),
+        (True, "no GPU: none", 0, "\nAll that is needed without a GPU is here. no GPU: none.\n"),
+        (True, "", 0, "\nAll checks passed: kernels can be built and run here.\n"),
+    ],
+)
+def test_the_command_ends_with_what_to_do_first(ok, problem, status, says, monkeypatch, capsys):
+    one = doctor.Finding(check="nvcc", need="base", ok=ok, found="13.0" if ok else "not found", cure="pip install it")
+    asked = driver.Driver(version="", devices=(), problem=problem)
+    monkeypatch.setattr(doctor, "examine", lambda: doctor.Diagnosis(findings=(one,), driver=asked))
+    assert main(["doctor"]) == status
+    answer = capsys.readouterr().out
+    assert answer.startswith("ok   nvcc  13.0\n" if ok else "FAIL nvcc  not found\n")
+    assert answer.endswith(says)
 
 
 NVML_SOURCE = """

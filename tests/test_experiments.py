@@ -10,7 +10,7 @@ import pytest
 from compare import crosscheck, runs
 from compare.crosscheck import Agreement, medians
 from compare.experiments import EXPERIMENTS, RENDERERS, main, page_text, tables
-from kernel.errors import LaunchError
+from kernel.errors import LaunchError, MissingToolError
 
 FOUND = {
     "run": {"gpu": {"name": "NVIDIA H200"}, "date": "2026-11-30T04:00:00"},
@@ -72,6 +72,23 @@ def test_no_evidence_is_one_line(tmp_path, capsys):
     assert main(["page", "--from", str(tmp_path / "none.json")]) == 2
     assert "holds no evidence" in capsys.readouterr().err
     assert main(["run", "--only", "nonsense"]) == 2
+
+
+def test_the_page_is_renewed_from_what_run_wrote_and_the_recorded_run(tmp_path, monkeypatch):
+    source, page = tmp_path / "method.json", tmp_path / "docs" / "method.md"
+    source.write_text(json.dumps(FOUND))
+    page.parent.mkdir()
+    text = "<!-- caches:begin -->\n<!-- caches:end -->\n<!-- self_tests:begin -->\n<!-- self_tests:end -->\n"
+    page.write_text(text)
+    monkeypatch.setattr(runs, "repository", lambda: tmp_path)
+    monkeypatch.setattr(runs, "latest", lambda: None)
+    assert main(["page", "--from", str(source)]) == 0
+    assert page.read_text() == page_text(text, FOUND)
+    recorded = {"gpu": {"name": "NVIDIA H200"}, "date": "2027-02-03", "self_tests": [{"why_not": "no time"}]}
+    (tmp_path / runs.RUN_FILE).write_text(json.dumps(recorded))
+    monkeypatch.setattr(runs, "latest", lambda: tmp_path)
+    assert main(["page", "--from", str(source)]) == 0
+    assert page.read_text() == page_text(text, FOUND, recorded) != page_text(text, FOUND)
 
 
 def report(median="1.25e-3"):
@@ -154,3 +171,47 @@ def test_self_tests_of_the_recorded_run_come_before_the_experiment():
     text = page_text(page, FOUND, run)
     assert "| cublas_sgemm | burst, warm L2 | 1.0004 | 0.9996 to 1.0010 | yes |\n\n(NVIDIA H200, 2027-02-03)" in text
     assert page_text(page, FOUND, {**run, "self_tests": []}) == page_text(page, FOUND)
+
+
+def test_the_cross_check_holds_our_cold_medians_against_theirs(monkeypatch):
+    class Contender:
+        def __init__(self, name):
+            self.name = name
+
+        def problem(self, m, n, k):
+            return (m, n, k)
+
+        def prepare(self, problem, pointers, stream):
+            return (self.name, problem, pointers, stream)
+
+    def measured(chosen, problem, operands, settings, bench, reverify):
+        assert settings.cold
+        assert settings.sustained is None
+        one = types.SimpleNamespace
+        return [
+            one(name="v2", l2="warm", median_s=1e-6),
+            one(name="v2", l2="cold", median_s=2e-6),
+            one(name="v4", l2="cold", median_s=None),
+        ]
+
+    prepared = {}
+
+    def theirs(given):
+        prepared.update(given)
+        return dict.fromkeys(given, 2.5)
+
+    operands = types.SimpleNamespace(reverify=None, pointers=lambda: "pointers")
+    monkeypatch.setattr("kernel.launch.cupy_module", lambda: None)
+    monkeypatch.setattr("compare.timing.GpuBench", lambda: types.SimpleNamespace(stream=7))
+    monkeypatch.setattr("compare.contenders.contenders", lambda names: [Contender(name) for name in names])
+    monkeypatch.setattr("compare.operand_sets.OperandSets", lambda cupy, problem, stream: operands)
+    monkeypatch.setattr("compare.measure.measure_group", measured)
+    monkeypatch.setattr(crosscheck, "nvbench_medians", theirs)
+    assert crosscheck.crosscheck(["v2", "v4"], 64) == [Agreement("v2", pytest.approx(2.0), 2.5)]
+    assert prepared == {"v2": ("v2", (64, 64, 64), "pointers", 7)}
+
+
+def test_without_cuda_bench_the_cross_check_names_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bench", None)
+    with pytest.raises(MissingToolError, match="pip install cuda-bench"):
+        crosscheck.nvbench_medians({})

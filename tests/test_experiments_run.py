@@ -1,6 +1,7 @@
 """Every experiment on a simulated device: real code from the question to the table, invented times."""
 
 import json
+import sys
 import types
 
 import numpy as np
@@ -10,7 +11,7 @@ from compare import driver, experiments
 from compare.experiments import EXPERIMENTS, Lab, run
 from compare.timing import Work
 from kernel.contract import Problem
-from kernel.errors import UsageError
+from kernel.errors import CatalogError, LaunchError, UsageError
 from tests.simulated_bench import SimulatedBench, SimulatedContender, SimulatedOperands
 
 SECONDS = {"cublas_sgemm": 2.7e-3, "cublas_fp16": 2e-4, "simt_dispatch": 2.8e-3, "v2_block_tile": 1e-2, "v4_pad": 4e-3}
@@ -115,3 +116,67 @@ def test_an_interrupted_run_keeps_the_earlier_ones_and_unknown_ones_are_refused(
     assert json.loads(path.read_text())["timers"] == before
     with pytest.raises(UsageError, match="nonsense"):
         run(["nonsense"], path)
+
+
+def test_an_experiment_that_fails_is_named_and_the_others_are_kept(lab, tmp_path, monkeypatch, capsys):
+    def fails(lab):
+        raise LaunchError("the driver refused it")
+
+    path = tmp_path / "method.json"
+    monkeypatch.setitem(EXPERIMENTS, "sag", fails)
+    assert run(["sag", "timers"], path) == 1
+    found = json.loads(path.read_text())
+    assert found["sag"] == []
+    assert found["timers"]
+    assert "sag: the driver refused it" in capsys.readouterr().err
+
+
+def test_a_lab_takes_contenders_that_can_run_and_keeps_their_buffers(monkeypatch):
+    made, queued = [], []
+
+    def operands(cupy, problem, distribution, stream):
+        made.append((problem, distribution, stream))
+        return types.SimpleNamespace(pointers=lambda: "pointers")
+
+    class Runs:
+        name, seconds, watts, noise, unsynchronised = "v2_block_tile", 1e-3, 400.0, 0.0, False
+
+        def needs(self):
+            return ""
+
+        def prepare(self, problem, pointers, stream):
+            assert (pointers, stream) == ("pointers", 7)
+            return types.SimpleNamespace(enqueue=queued.append)
+
+    class Lacks(Runs):
+        def needs(self):
+            return "nvcc"
+
+    def contenders(names):
+        if names == ["gone"]:
+            raise CatalogError("no contender is called 'gone'")
+        return (Lacks() if names == ["lacks"] else Runs(),)
+
+    class Bench(SimulatedBench):
+        def _run(self, job):
+            job.work.enqueue(self.stream, 0)
+            return 1e-3, 1980.0
+
+    def bench():
+        found = Bench()
+        found.stream = 7
+        return found
+
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace())
+    monkeypatch.setattr(experiments, "GpuBench", bench)
+    monkeypatch.setattr(experiments, "OperandSets", operands)
+    monkeypatch.setattr("compare.contenders.contenders", contenders)
+    lab = Lab()
+    assert lab.contender("gone") is None
+    assert lab.contender("lacks") is None
+    problem = Problem(m=8, n=8, k=8)
+    work = lab.work(lab.contender("v2_block_tile"), problem, "zeros")
+    assert made == [(problem, "zeros", 7)]
+    assert work.name == "v2_block_tile"
+    assert work.prepared[0].buffers is not None
+    assert queued == [7] * 3

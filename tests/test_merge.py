@@ -47,6 +47,13 @@ def test_every_gpu_has_its_own_column_and_equal_cards_a_spread():
     assert text.endswith("intervals: v7 4096x4096x4096 rr sustained.")
 
 
+def test_equal_cards_without_a_row_in_common_have_no_spread():
+    both = merged(on("aaaaaaaaaaaa", 0, [ratio("v6", 0.95)]), on("bbbbbbbbbbbb", 1, [ratio("v7", 0.96)]))
+    assert cards.verdicts(both) == [
+        "NVIDIA H200: its 2 cards have no row in common, so nothing is said of their spread."
+    ]
+
+
 def test_ratios_within_their_intervals_are_not_called_different():
     wide = merged(
         on("aaaaaaaaaaaa", 0, [ratio("v7", 0.990, half=0.02)]), on("bbbbbbbbbbbb", 1, [ratio("v7", 0.960, half=0.02)])

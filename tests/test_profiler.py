@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from compare.counters import counters
+from compare import driver
+from compare.counters import _verdict, counters, profile_contenders
 from kernel import profiler, toolchain
+from kernel.errors import UsageError
 
 CSV = """==PROF== Connected to process 1
 "ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
@@ -87,6 +89,33 @@ def test_predictions_stand_where_counters_cannot_be_read(monkeypatch):
     assert lines["shared loads, wavefronts"].predicted == 12_582_912
     assert lines["shared loads, bank conflicts"].measured is None
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_counters_are_of_one_kernel_of_a_catalog():
+    for name in ("cublas_sgemm", "v4_*"):
+        with pytest.raises(UsageError, match="one kernel from a catalog is needed"):
+            counters(name)
+
+
+def test_conflicts_within_the_noise_are_none():
+    def verdict(requests, conflicts, wavefronts):
+        names = (profiler.LOAD_REQUESTS, profiler.LOAD_CONFLICTS, profiler.LOAD_WAVEFRONTS)
+        measured = dict(zip(names, (requests, conflicts, wavefronts), strict=True))
+        return _verdict({"wavefronts": 1500.0, "conflicts": 500.0}, measured)
+
+    assert verdict(1000.0, 5.0, 1005.0) == "free of conflicts within the counter's noise"
+    assert verdict(1000.0, 500.0, 1500.0) == "0.50 extra passes a request; 1.50 times the ideal wavefronts"
+    assert verdict(0.0, 5.0, 5.0) == ""
+
+
+def test_a_contender_that_left_no_counters_is_named(monkeypatch):
+    output = 'said\n{"name": "v2", "kernels": ["clear", "gemm"]}\n{"name": "v4", "kernels": ["gemm"]}\n'
+    launches = (("clear", {profiler.DURATION: 1.0}), ("gemm", {profiler.DURATION: 9.0}))
+    answer = profiler.Profile(launches=launches, output=output)
+    monkeypatch.setattr(driver, "query", lambda: driver.Driver(version="13.0", devices=(), problem=""))
+    monkeypatch.setattr(profiler, "profile", lambda command: answer)
+    assert profile_contenders((8, 8, 8), ["v2", "v4"]).not_available == "no counters came back for v4"
+    assert profile_contenders((8, 8, 8), ["v2"]).launches == launches[1:]
 
 
 @pytest.mark.gpu

@@ -62,6 +62,14 @@ def test_the_page_on_the_api_is_the_docstrings_own():
         assert f"## {path}\n" in page
 
 
+def test_text_after_a_docstrings_sections_is_text_again():
+    doc = "What.\n\nExample:\n    one = 1\n\nMore of ``it``.\n\nArgs:\n    a: rows.\n\nThe end."
+    example = ["Example:", "", "```python", "one = 1", "```", ""]
+    assert api_page._markdown(doc) == [
+        "What.", "", *example, "More of `it`.", "", "Arguments:", "", "- `a`: rows.", "", "The end."
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "name", ["README.md", "docs/tutorial.md", "docs/adding_a_kernel.md", "docs/reading_the_report.md"]
 )
