@@ -366,7 +366,7 @@ def test_what_the_machine_passed_over_is_noted_beside_its_verdict(capsys):
     print_races("v0_naive", outcome, answers())
     note, verdict = capsys.readouterr().out.splitlines()
     assert note == "note: L2 hints do nothing here"
-    assert re.fullmatch(r"v0_naive, \S+, C of 5x4, 1 blocks: no race, no fault of any other kind", verdict)
+    assert verdict == "v0_naive, C of 5x4, 1 blocks: no race, no fault of any other kind"
 
 
 def test_peaks_state_dense_rates_and_refuse_an_unknown_device(no_gpu, capsys):

@@ -81,6 +81,23 @@ def test_on_a_device_c_is_put_back_by_a_copy_on_the_stream():
     np.testing.assert_array_equal(target.array, np.arange(5.0))
 
 
+def test_sets_on_a_device_queue_that_copy_on_the_stream_they_are_given(monkeypatch):
+    queued = []
+    sets = OperandSets(np, ADDING)
+    before, cupy = sets.sets[0].c.copy(), SimpleNamespace(cuda=None)
+    sets._xp = cupy
+
+    def copy(module, target, source, stream):
+        queued.append((module, stream))
+        target[...] = source
+
+    monkeypatch.setattr(operand_sets, "copy_async", copy)
+    sets.sets[0].c[...] = 7.0
+    sets.restore_c(77)
+    assert queued == [(cupy, 77)]
+    np.testing.assert_array_equal(sets.sets[0].c, before)
+
+
 @pytest.mark.parametrize("problem", [PLAIN, ADDING], ids=["plain", "adding"])
 def test_the_last_run_is_on_other_values_and_can_be_repeated(problem):
     sets = OperandSets(np, problem)

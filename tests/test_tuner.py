@@ -19,6 +19,7 @@ from compare.tuner import (
     SUSTAINED,
     Bursts,
     Tuner,
+    _refusal,
     bursts_of,
     estimate_s,
     merged,
@@ -461,6 +462,31 @@ def test_the_command_grows_the_table_and_new_kernels_have_to_beat_whoever_holds_
     write(base_table(v6_transposed_split=3000.0), path)
     assert go(THRIFTY) == (THRIFTY, 0)
     assert go(THRIFTY) == (THRIFTY, 1), "it holds the place now"
+
+
+def test_where_nothing_can_run_tune_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    from compare import driver, groups
+
+    h200 = driver.Device(
+        ordinal=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1 << 37, l2_bytes=1 << 25
+    )
+    for where, name, value in (
+        (driver, "query", lambda: driver.Driver(version="13.0", devices=(h200,), problem="")),
+        (groups, "GpuSite", SimpleNamespace),
+        (tuning, "build", lambda wanted: {}),
+        (KernelContender, "needs", lambda one: "cupy-cuda13x"),
+    ):
+        monkeypatch.setattr(where, name, value)
+    assert main(["tune", "--track", "simt", "--shapes", "512", "--kernels", "v7*", "--out", str(tmp_path)]) == 3
+    assert "none of the candidates can run here: cupy-cuda13x" in re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_refuses_a_problem_is_left_out_with_its_own_words():
+    one = timed(get("v7_wide_tile"), [])
+    square = one.problem(64, 64, 64)
+    assert _refusal(one, square) is None
+    assert _refusal(one, square.replace(layout="rc")).startswith("layout is rc (A, B); v7_wide_tile takes rr")
 
 
 def test_an_entry_of_the_journal_counts_only_where_the_holder_was_in_it(session):
