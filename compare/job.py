@@ -401,10 +401,10 @@ def default_folder(provenance: Mapping[str, Any]) -> Path:
     for journal in sorted(root.glob(f"*/{runs.JOURNAL_FILE}"), reverse=True):
         try:
             with journal.open(encoding="utf-8") as stream:
-                begun = json.loads(stream.readline())["run"]
-        except (OSError, ValueError, KeyError):
+                same = runs.identity(json.loads(stream.readline())["run"]) == runs.identity(provenance)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-        if runs.identity(begun) == runs.identity(provenance):
+        if same:
             return journal.parent
     return root / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{provenance['revision']}"
 

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib.util
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,9 +90,9 @@ class LibraryContender(Contender):
             return launch.prepare(kernel, problem, pointers)
         return LibraryCall(self.bind(problem, pointers, stream))
 
+    @abstractmethod
     def bind(self, problem: Problem, pointers: Pointers, stream: int) -> Callable[[int], None]:
         """A function that enqueues the call on a stream; problems with empty C or alpha k = 0 never get here."""
-        raise NotImplementedError
 
 
 class LibraryCall:

@@ -175,4 +175,5 @@ def print_races(name: str, outcome: Outcome, console: Console) -> None:
     kinds = ", ".join(sorted(found)) or "no race, no fault of any other kind"
     blocks = sum(report.counters.blocks for report in outcome.reports)
     rows, columns = outcome.c.shape
-    console.print(f"{name}, {outcome.variant}, C of {rows}x{columns}, {blocks} blocks: {kinds}", soft_wrap=True)
+    ran = f"{name}, {outcome.variant}" if outcome.variant else name
+    console.print(f"{ran}, C of {rows}x{columns}, {blocks} blocks: {kinds}", soft_wrap=True)

@@ -411,6 +411,29 @@ def test_nobody_fails_by_products_that_another_kernel_wrote_over():
     assert value[3, 4] != 1e9
 
 
+def test_values_whose_guards_were_written_over_are_drawn_anew():
+    trials = check.shared_trials(NumpyExecutor(), PROBLEM)
+    assert check_contender(RIGHT, PROBLEM, NumpyExecutor(), trials=trials).ok
+    trials.kept(0, None)
+    right = trials._values[1]["a"].copy()
+    trials._values[1]["a"][0] = 7.0
+    trials.begin(1)
+    assert not trials.buffers.damaged_guards()
+    assert trials._values[1]["a"].tobytes() == right.tobytes()
+    assert list(trials._values) == [1], "what else was kept is no more to be trusted"
+    assert not trials._products
+
+
+def test_products_without_room_are_not_kept_and_the_result_is_checked_all_the_same(monkeypatch):
+    from compare.trials import kept_products
+
+    a, b, _, _ = output()
+    assert kept_products(PROBLEM, "uniform", a, b, None)
+    assert kept_products(PROBLEM.replace(m=0), "uniform", a, b, None) is None
+    monkeypatch.setattr("compare.trials.HOST_BYTES", 0)
+    assert kept_products(PROBLEM, "uniform", a, b, None) is None
+
+
 def test_all_stops_after_a_fault_that_ends_the_process():
     found = list(check_all([RIGHT, faulty("sticky"), RIGHT], parse("4,5"), NumpyExecutor()))
     assert [verdict.ok for _, verdict in found] == [True, False]

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from compare.contenders import KernelContender
 from compare.shapes import parse
 from handwritten import catalog
 from handwritten.kernel import HandwrittenKernel
+from kernel.errors import CatalogError, UsageError
 
 TWICE = """extern "C" __global__ void twice(float* p, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -242,3 +244,39 @@ def test_a_catalog_entry_without_its_file_fails_alone_and_by_name(monkeypatch, c
     built = {row["name"]: row for row in json.loads(capsys.readouterr().out)["built"]}
     assert "cannot be read" in built["v99_missing"]["skipped_because"]
     assert built["v1_thread_tile"]["registers"] > 0
+
+
+def test_three_names_without_a_view_are_too_many(capsys):
+    words = ["inspect", "v0_naive", "v1_thread_tile", "v2_block_tile"]
+    status, line = error_of(words, capsys)
+    assert status == 2
+    assert "3 names were given; one, or two for side by side" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine.cu", "mine.cu: --races runs a kernel of a catalog; gemm-tracks run-cpu runs a file's"),
+        ("cublas_sgemm", "cublas_sgemm: --races runs a kernel of a catalog; a library has no PTX to run"),
+    ],
+)
+def test_races_are_looked_for_in_kernels_of_the_catalog_only(name, says):
+    from compare.machine_runs import races_of
+
+    with pytest.raises(UsageError) as caught:
+        races_of(name, "")
+    assert str(caught.value) == says
+
+
+def test_pictures_of_what_has_no_lane_map_and_roofs_of_unknown_devices_are_refused(tmp_path, capsys):
+    from compare.inspecting import roof_of, write_picture
+
+    nothing = [SimpleNamespace(name=name, lane_map=None) for name in ("a.cubin", "b.cubin")]
+    with pytest.raises(UsageError, match=r"a\.cubin, b.cubin: no lane map is known, so there is nothing to draw"):
+        write_picture(nothing, tmp_path / "maps.svg")
+    assert not (tmp_path / "maps.svg").exists()
+    with pytest.raises(
+        CatalogError, match=r"the memory bandwidth of 'NVIDIA H300' is not known; known devices: .*H200"
+    ):
+        roof_of("NVIDIA H300", "fp32_simt")
+    assert roof_of("NVIDIA H200", "fp32_simt").tflops == 66.9

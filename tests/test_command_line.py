@@ -414,6 +414,19 @@ def test_inspect_races_runs_the_kernel_and_exits_with_1_on_a_fault(capsys, monke
     assert "race: thread" in capsys.readouterr().out
 
 
+@pytest.mark.nvcc
+def test_what_the_machine_passed_over_is_noted_beside_its_verdict(capsys):
+    from compare.console import answers
+    from compare.machine_runs import print_races, races_of
+
+    outcome = races_of("v0_naive", "5x4x3")
+    outcome.reports[0].notes.append("L2 hints do nothing here")
+    print_races("v0_naive", outcome, answers())
+    note, verdict = capsys.readouterr().out.splitlines()
+    assert note == "note: L2 hints do nothing here"
+    assert verdict == "v0_naive, C of 5x4, 1 blocks: no race, no fault of any other kind"
+
+
 def test_peaks_state_dense_rates_and_refuse_an_unknown_device(no_gpu, capsys):
     assert main(["peaks", "--json"]) == 0
     tracks = {track["track"]: track for track in json.loads(capsys.readouterr().out)["tracks"]}
@@ -478,6 +491,10 @@ def test_a_place_that_cannot_be_written_is_bad_usage(tmp_path, capsys):
     text = capsys.readouterr().err
     assert str(missing) in text
     assert "fault of ours" not in text
+    there = tmp_path / "lanes.svg"
+    assert main(["inspect", "v4_pad", "--mapping", "--svg", str(there)]) == 0
+    assert re.sub(r"\s", "", capsys.readouterr().err) == f"wrote{there}"
+    assert there.read_text().startswith("<svg")
 
 
 @pytest.mark.nvcc

@@ -11,18 +11,21 @@ import pytest
 
 from compare import job, measure, report, runs
 from compare.ceilings import Ceiling
+from compare.check import check_contender
 from compare.cli import main
-from compare.contenders import Contender
+from compare.contenders import Contender, every_contender
 from compare.driver import Device, Driver
-from compare.groups import groups
+from compare.groups import Group, groups
 from compare.rows import NAMES
-from compare.scoring import with_sgemm_ratio
-from compare.shapes import parse
+from compare.scoring import base_columns, measured_row, with_sgemm_ratio
+from compare.shapes import Shape, parse
 from compare.statistics import StoppingRule
+from compare.stopwatch import Stopwatch
 from compare.timing import DeviceFacts
 from compare.windows import BurstSettings, SustainedSettings
 from kernel.contract import Tile
-from kernel.errors import CheckError, DeviceError, LaunchError, MissingToolError, UsageError
+from kernel.errors import BuildError, CheckError, DeviceError, LaunchError, MissingToolError, UsageError
+from tests.rows_for_reports import full_run
 from tests.simulated_bench import SimulatedBench
 
 DRIVER = Driver(
@@ -458,6 +461,95 @@ def machine(tmp_path, monkeypatch):
     return tmp_path, contenders
 
 
+def test_a_gpu_without_cupy_is_said_and_the_recorded_run_answers(machine, monkeypatch):
+    told = []
+    monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(job, "without_gpu", lambda request, problem, as_json: told.append(problem))
+    assert main(["compare"]) == 0
+    assert told == ["NVIDIA H200 is here, but CuPy is not installed (pip install 'gemm-tracks[gpu]')"]
+
+
+def test_what_should_be_known_of_a_dispatch_table_is_said_before_anything_is_timed(machine, monkeypatch, capsys):
+    monkeypatch.setattr(job.dispatch_tables, "remarks", lambda chosen: ["simt_dispatch: no table was found"])
+    assert main(["compare", "--shapes", "32"]) == 0
+    assert "simt_dispatch: no table was found" in capsys.readouterr().err
+
+
+def without_gpu(monkeypatch, rows, built):
+    """As on a machine without a GPU, with ``rows`` in the recorded run and ``built`` as what was built here."""
+    found = Driver(version="", devices=(), problem="no NVIDIA driver")
+    monkeypatch.setattr("compare.driver.query", lambda: found)
+    writer = runs.RunWriter(runs.results_root() / "nvidia-h200" / "2031-02-03-r", runs.provenance((), DRIVER))
+    writer.add("a", rows)
+    runs.make_latest(writer.finish(complete=True))
+    monkeypatch.setattr(job, "build", lambda chosen: built)
+
+
+def test_without_a_gpu_what_differs_from_the_record_is_said(machine, monkeypatch, capsys):
+    without_gpu(monkeypatch, full_run(), {})
+    monkeypatch.setattr(job.dispatch_tables, "remarks", lambda chosen: ["simt_dispatch: no table was found"])
+    here = {"name": "v0_naive", "variant": None, "registers": 41}
+    (there, *_) = ({**one, "registers": 40} for one in full_run() if one["name"] == "v0_naive")
+    assert job.differences([here], [there]) == ["v0_naive 41 (recorded 40)"]
+    assert job.differences([here], [{**there, "registers": 41}]) == []
+    monkeypatch.setattr(job, "differences", lambda here, rows: ["v0_naive 41 (recorded 40)"])
+    assert main(["compare", "--kernels", "v0_naive"]) == 0
+    told = capsys.readouterr()
+    assert "simt_dispatch: no table was found" in told.err
+    assert "Built here with other registers than when it was recorded: v0_naive 41 (recorded 40)" in told.out
+
+
+def test_without_a_gpu_and_without_a_recorded_row_the_command_says_what_it_needs(machine, monkeypatch, capsys):
+    without_gpu(monkeypatch, full_run(), {})
+    assert main(["compare", "--shapes", "77"]) == 3
+    assert "the recorded run has nothing of these kernels at these shapes; that needs a GPU" in capsys.readouterr().err
+
+
+def test_without_a_compiler_nothing_was_built_and_the_command_says_so(machine, monkeypatch, capsys):
+    without_gpu(monkeypatch, full_run(), {"v0": MissingToolError("nvcc was not found"), "v1": MissingToolError("nvcc")})
+    assert main(["compare"]) == 3
+    assert "nvcc was not found" in capsys.readouterr().err
+    monkeypatch.setattr(job, "build", lambda chosen: {"v0": BuildError("v0: no room left")})
+    assert main(["compare"]) == 1
+
+
+@pytest.mark.parametrize(
+    "first", ["", "{", "null", "[]", "{}", '{"run": []}', '{"run": {"dispatch_tables": [1]}}', "\xff"]
+)
+def test_a_damaged_journal_in_the_cache_is_passed_over(first, tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path))
+    wanted = runs.provenance((), DRIVER)
+    for name in ("2030-01-01-a", "2032-01-01-a"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / runs.JOURNAL_FILE).write_text(first + "\n", encoding="latin-1")
+    assert job.default_folder(wanted).name.endswith(wanted["revision"])
+    runs.RunWriter(tmp_path / "runs" / "2031-01-01-a", wanted)
+    assert job.default_folder(wanted).name == "2031-01-01-a"
+
+
+def test_a_group_in_which_nobody_is_right_or_can_run_has_rows_with_reasons(run, monkeypatch):
+    def refuses(executor, contender):
+        return "no tensor cores here" if contender.name == "v7" else None
+
+    monkeypatch.setattr(HostExecutor, "refuses", refuses)
+    _, rows = run([fp32("v6", 1e-3, behaviour="wrong"), fp32("v7", 1e-3)])
+    found = {row["name"]: row for row in rows}
+    assert found["v6"]["ok"] is False
+    assert found["v6"]["skipped_because"].startswith("failed the check: ")
+    assert (found["v7"]["ok"], found["v7"]["skipped_because"]) == (None, "no tensor cores here")
+    assert len(rows) == 2
+
+
+def test_a_self_test_that_cannot_run_says_why(machine):
+    request = job.Request(("*",), "", True)
+    broken = dataclasses.replace(CUBLAS, behaviour="launch fails")
+    part = next(one for one in job.parts(request, [broken]) if one.self_test)
+    (found,) = job.self_tests(part, HostSite(), Stopwatch(lambda: 0.0))
+    assert found["why_not"].endswith("too much shared memory")
+    lines = job.self_test_lines({job.SELF_TESTS: [found]})
+    assert lines == [f"A/A cublas_sgemm at 64x64x64: not measured, {found['why_not']}"]
+
+
 def test_record_keeps_a_complete_run_and_makes_it_latest(machine, capsys):
     root, _ = machine
     assert main(["compare", "--record"]) == 0
@@ -596,3 +688,19 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(machine, monkeypatc
     assert "going on with" in capsys.readouterr().err
     (folder,) = (root / "cache" / "runs").iterdir()
     assert {row["m"] for row in runs.read_run(folder)[1]} == {32, 48}
+
+
+def test_a_measurement_without_a_sample_and_a_kernel_that_refuses_have_rows_that_say_so():
+    (group,) = groups([CUBLAS], parse("64x48x32")[0])
+    facts = HostSite().bench.facts
+    verdict = check_contender(CUBLAS, group.problem, HostExecutor())
+    nothing = measure.Measurement(name=CUBLAS.name, problem=group.problem, window="burst", l2="warm")
+    found = measured_row(CUBLAS, group, {}, verdict, nothing, facts, None)
+    assert (found["ok"], found["time_us"], found["skipped_because"]) == (True, None, "no sample was taken")
+    picky = next(one for one in every_contender() if one.family == "cutlass" and one.track == "fp16_tensor")
+    odd = Shape(m=64, n=49, k=32)
+    columns = base_columns(
+        picky, Group(shape=odd, track=picky.track, problem=odd.problem(picky), contenders=(picky,)), {}
+    )
+    assert picky.rejects(odd.problem(picky))
+    assert (columns["name"], columns["n"], columns.get("registers")) == (picky.name, 49, None)

@@ -1,15 +1,28 @@
 """What is handed to cuBLAS, run by a NumPy stand-in that reads the same arguments as a column-major BLAS."""
 
 import ctypes
+import functools
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from compare import cublas
 from compare.check import check_shape
-from compare.libraries import LIBRARIES, CublasContender, _torch_cuda
+from compare.libraries import (
+    LIBRARIES,
+    CublasContender,
+    ScaleOnly,
+    TorchContender,
+    _driver_call,
+    _names_in,
+    _torch_cuda,
+)
 from compare.shapes import parse
+from kernel.contract import Pointers, Tile
 from kernel.errors import LaunchError, MissingToolError
+from kernel.plan import plan
 
 CUBLAS = [c for c in LIBRARIES if type(c) is CublasContender]
 SHAPES = (
@@ -181,3 +194,76 @@ def test_fp16_output_with_beta_is_refused_since_it_may_be_rounded_twice(name):
         assert half.rejects(half.problem(*extents, alpha=0.5)) is None
     assert "may round" not in (half.rejects(half.problem(33, 64, 8, beta=1.0).replace(dtype_out="float32")) or "")
     assert half.rejects(half.problem(33, 64, 0, beta=1.0)) is None
+
+
+def test_what_only_scales_c_is_planned_as_such_and_multiplies_nothing():
+    for contender in LIBRARIES:
+        kernel = ScaleOnly(
+            name=contender.name, family=contender.family, track=contender.track, instruction="", arch="sm_90a",
+            tile=Tile(), summary="", dtype_in=contender.dtype_in, dtype_acc=contender.dtype_acc,
+            dtype_out=contender.dtype_out,
+        )  # fmt: skip
+        scaled = plan(kernel, contender.problem(7, 5, 3, alpha=0.0, beta=2.0))
+        assert scaled.variant == kernel.variant(contender.problem(7, 5, 0, beta=2.0)) == "scale_only"
+        assert {launch.unit for launch in scaled.launches} == set(kernel.units())
+        multiplied = contender.problem(7, 5, 3)
+        assert kernel.rejects(multiplied) == "only problems with alpha = 0 or k = 0 are scaled"
+        assert kernel.launches(multiplied) == kernel.pack(multiplied, Pointers(a=256, b=256, c=256)) == ()
+
+
+def driver_stand_in(**answers):
+    """cuda.bindings with calls that answer as CUDA's do: a status first."""
+    kinds = ("KERNEL", "MEMSET", "MEMCPY", "GRAPH", "EMPTY")
+    driver = SimpleNamespace(
+        CUresult=SimpleNamespace(CUDA_SUCCESS=0),
+        CUgraphNodeType=SimpleNamespace(**{f"CU_GRAPH_NODE_TYPE_{kind}": kind for kind in kinds}),
+        **answers,
+    )
+    return SimpleNamespace(driver=driver)
+
+
+def test_a_driver_call_that_fails_is_named_and_one_without_bindings_says_what_to_install(monkeypatch):
+    refused = SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE")
+    monkeypatch.setitem(
+        sys.modules,
+        "cuda.bindings",
+        driver_stand_in(cuFails=lambda: (refused,), cuOne=lambda x: (0, x), cuTwo=lambda x: (0, x, x)),
+    )
+    assert _driver_call("cuOne", 3) == 3
+    assert _driver_call("cuTwo", 3) == (3, 3)
+    with pytest.raises(LaunchError, match="cuFails answered CUDA_ERROR_INVALID_VALUE"):
+        _driver_call("cuFails")
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(MissingToolError, match=r"cuda.bindings cannot be imported .*gemm-tracks\[gpu\]"):
+        _driver_call("cuOne", 3)
+
+
+def test_every_kind_of_node_of_a_captured_call_is_named_in_graph_order(monkeypatch):
+    """A graph here is a list of nodes, a node (kind, what it holds)."""
+    inner = [("KERNEL", SimpleNamespace(func=0, kern=b"split_sum"))]
+    graph = [
+        ("MEMSET", None), ("KERNEL", SimpleNamespace(func=5, kern=None)), ("EMPTY", None), ("GRAPH", inner),
+        ("MEMCPY", None),
+    ]  # fmt: skip
+    bindings = driver_stand_in(
+        cuGraphGetNodes=lambda graph, count=0: (0, graph[:count], len(graph)),
+        cuGraphNodeGetType=lambda node: (0, node[0]),
+        cuGraphKernelNodeGetParams=lambda node: (0, node[1]),
+        cuFuncGetName=lambda function: (0, b"gemm%d" % function),
+        cuKernelGetName=lambda kernel: (0, kernel),
+        cuGraphChildGraphNodeGetGraph=lambda node: (0, node[1]),
+    )
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    assert tuple(_names_in(graph)) == ("memset", "gemm5", "split_sum", "memcpy")
+
+
+def test_torch_that_is_missing_or_cannot_use_the_gpu_is_told_apart(monkeypatch):
+    torch = next(one for one in LIBRARIES if isinstance(one, TorchContender))
+    bind = functools.partial(torch.bind, torch.problem(7, 5, 3), Pointers(a=256, b=256, c=256), 5)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingToolError, match="torch cannot be imported"):
+        bind()
+    without = SimpleNamespace(__version__="2.11.0+cpu", cuda=SimpleNamespace(is_available=lambda: False))
+    monkeypatch.setitem(sys.modules, "torch", without)
+    with pytest.raises(MissingToolError, match=r"torch 2.11.0\+cpu cannot use this GPU; install a CUDA build"):
+        bind()

@@ -9,6 +9,7 @@ from compare.measure import (
     Measurement,
     Settings,
     cold_sets,
+    estimate_s,
     measure_group,
     quick,
     record,
@@ -17,7 +18,7 @@ from compare.measure import (
 from compare.statistics import StoppingRule
 from compare.windows import BurstSettings, SustainedSettings
 from kernel.contract import Problem
-from kernel.errors import CheckError
+from kernel.errors import CheckError, LaunchError
 from tests.simulated_bench import SimulatedBench, SimulatedContender, SimulatedOperands, honest
 
 PROBLEM = Problem(m=2048, n=2048, k=2048)
@@ -210,6 +211,75 @@ def test_cold_says_why_it_was_left_out():
     beta = dataclasses.replace(PROBLEM, beta=1.0)
     found = measure([cublas()], beta, dataclasses.replace(settings, max_cold_bytes=1 << 40))
     assert "beta = 0 only" in by(found, l2="cold")["cublas_sgemm"].skipped_because
+
+
+def test_cold_without_room_says_so_and_keeps_the_warm_times(monkeypatch):
+    def full(self, sets):
+        raise MemoryError("80 GiB asked for")
+
+    monkeypatch.setattr(SimulatedOperands, "grow", full)
+    settings = dataclasses.replace(FAST, cold=True, sustained=None, max_cold_bytes=1 << 40)
+    found = measure([cublas()], Problem(m=512, n=512, k=512), settings)
+    assert by(found)["cublas_sgemm"].seconds
+    reason = by(found, l2="cold")["cublas_sgemm"].skipped_because
+    assert reason.startswith("no room for ")
+    assert reason.endswith(" operand sets: 80 GiB asked for")
+
+
+class OncePrepared(SimulatedContender):
+    """Refuses the second operand set."""
+
+    def prepare(self, problem, pointers, stream):
+        if pointers != SimulatedOperands.current.pointers(0):
+            raise LaunchError(f"{self.name}: no memory for its workspace")
+        return super().prepare(problem, pointers, stream)
+
+
+def test_who_is_refused_on_a_further_operand_set_has_no_cold_time():
+    settings = dataclasses.replace(FAST, cold=True, sustained=None)
+    found = measure([cublas(), OncePrepared("v1", 6.8e-4)], Problem(m=512, n=512, k=512), settings)
+    assert by(found)["v1"].seconds
+    assert by(found, l2="cold")["cublas_sgemm"].seconds
+    cold = by(found, l2="cold")["v1"]
+    assert (cold.seconds, cold.skipped_because) == ((), "v1: no memory for its workspace")
+
+
+def stops_after_the_pilot(prepared, operands):
+    if prepared.calls > 20:
+        raise LaunchError("v1: an illegal address")
+    honest(prepared, operands)
+
+
+def test_who_fails_within_a_burst_is_told_and_the_others_have_their_times():
+    found = measure([cublas(), SimulatedContender("v1", 6.8e-4, compute=stops_after_the_pilot)])
+    v1 = by(found)["v1"]
+    assert (v1.seconds, v1.skipped_because) == ((), "v1: an illegal address")
+    assert by(found)["cublas_sgemm"].seconds
+    assert by(found, "sustained")["v1"].skipped_because == "v1: an illegal address"
+
+
+def test_a_library_whose_call_cannot_be_captured_has_times_without_kernel_names():
+    class Uncaptured(SimulatedContender):
+        def prepare(self, problem, pointers, stream):
+            found = super().prepare(problem, pointers, stream)
+
+            class Nameless(type(found)):
+                @property
+                def kernel_names(self):
+                    raise LaunchError("cuStreamEndCapture answered CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+
+            found.__class__ = Nameless
+            return found
+
+    one = by(measure([cublas(), Uncaptured("v1", 6.8e-4)]))["v1"]
+    assert one.kernel_names == ()
+    assert one.seconds
+
+
+def test_a_group_in_which_nobody_runs_takes_no_time():
+    one = SimulatedContender("v1", 1e-3, refuses="k is odd")
+    assert estimate_s([one], PROBLEM, FAST) == 0.0
+    assert estimate_s([one, SimulatedContender("v2", 1e-3)], PROBLEM, FAST) > 0.0
 
 
 def test_quick_sustains_cublas_best_and_default_only():

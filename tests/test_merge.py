@@ -75,6 +75,22 @@ def test_different_models_are_never_put_into_one_number():
     assert any("different models" in text.lower() for text in merging.remarks(three, []))
 
 
+def test_lines_of_bursts_are_marked_and_a_time_without_a_ratio_stands_alone():
+    alone = {**timed("v0", "handwritten", "fp32_simt", 5.0, window="burst"), "x_cublas": None}
+    read = [("a", run(), on("aaaaaaaaaaaa", 0, [alone, ratio("v6", 0.95)]))]
+    both = cards.side_by_side(read)
+    (text,) = merging.remarks(both, read)
+    assert text.startswith(f"{merging.BURST_MARK} burst window; the others are sustained.")
+    _, texts = merging.cells(both, both.lines)
+    assert {found[0]: found[1] for found in texts} == {
+        f"v0{merging.BURST_MARK}": "5.00",
+        "v6": "47.50, 0.950 [0.948, 0.952]",
+    }
+    steady = [("a", run(), FIRST)]
+    assert merging.remarks(cards.side_by_side(steady), steady) == []
+    assert merging.cell(None) == ""
+
+
 def test_a_line_is_of_one_window_on_all_its_cards():
     sustained = on("aaaaaaaaaaaa", 0, [ratio("v6", 0.95), ratio("v6", 0.97, window="burst")])
     burst = on("bbbbbbbbbbbb", 1, [ratio("v6", 0.98, window="burst")])

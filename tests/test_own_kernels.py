@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from compare import driver, job, runs
 from compare.building import build, built_rows
 from compare.cli import main
 from compare.contenders import contenders
-from compare.own_kernels import GRIDS, OwnOptions, plain_name
+from compare.own_kernels import GRIDS, PITCHED, PLAIN, WORDS, OwnOptions, plain_name, takes_pitches
 from kernel.contract import FAMILIES, Problem
 from kernel.errors import GemmTracksError, UsageError
 
@@ -171,6 +172,21 @@ def test_options_without_a_file_and_commands_for_many_machines_are_refused(capsy
     for word in (["--record"], ["--gpus", "all"], ["--scheduler", "tcp://host:1"]):
         assert main(["compare", "--with", str(SMALL), "--symbol", "plain_sgemm", "--tile", "16x16", *word]) == 2
         assert "--with" in capsys.readouterr().err
+
+
+def test_pointers_may_be_marked_as_such_and_a_kernel_may_not_turn_a_layout():
+    def function(words):
+        kinds = {word: kind for kind, word in WORDS.items()}
+        return SimpleNamespace(
+            parameters=[SimpleNamespace(pointer=w == "pointer", kind=kinds.get(w, ""), size=8) for w in words]
+        )
+
+    assert takes_pitches(SMALL, "x", function(PLAIN)) is False
+    assert takes_pitches(SMALL, "x", function(PITCHED)) is True
+    with pytest.raises(UsageError, match=r"small.cu: x takes \(pointer, 8 bytes\); accepted are "):
+        takes_pitches(SMALL, "x", function(["pointer", "struct"]))
+    contender = own("plain_sgemm", threads="16x16")
+    assert contender.kernel.rejects(Problem(m=16, n=16, k=16, layout="rc")).startswith("layout is rc (A, B); ")
 
 
 def test_it_is_a_contender_like_any_other():

@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -53,6 +54,12 @@ def test_an_unknown_device_has_no_peak(name):
     assert percent_of_peak(1e9, unknown, 1500.0) == (None, None)
 
 
+def test_a_peak_that_is_not_known_at_a_clock_says_why():
+    unknown = peak("NVIDIA H300", "fp32_simt", 80)
+    assert unknown.formula(1980) == unknown.formula() == unknown.note
+    assert peak("NVIDIA H200", "fp32_simt").formula() == "unknown"
+
+
 def test_a_uncertain_figure_is_left_out_but_physics_holds():
     b200 = peak("NVIDIA B200", "fp32_simt", 148)
     assert b200.datasheet is None
@@ -92,3 +99,32 @@ def test_the_driver_may_know_a_higher_clock():
 
 def test_crossover():
     assert crossover(66.9, 4.26e12) == pytest.approx(15.7, abs=0.01)
+
+
+def test_ceilings_of_the_gpu_that_is_here_stand_beside_its_peaks(monkeypatch, capsys):
+    from compare import ceilings, peak_report, timing
+    from compare.cli import main
+    from compare.driver import Device, Driver
+
+    card = Device(ordinal=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1, l2_bytes=1)
+    one = ceilings.Ceiling(
+        track="fp32_simt", instruction="ffma", window="burst", tflops=60.0, clock_mhz=1980.0, throttle=()
+    )
+    bench = object()
+    monkeypatch.setattr(peak_report.driver, "query", lambda: Driver(version="13.0", devices=(card,), problem=""))
+    monkeypatch.setattr(peak_report.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(timing, "GpuBench", lambda: bench)
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda given: [one] if given is bench else [])
+    monkeypatch.setattr(ceilings, "copy_bandwidth", lambda given: 4.2e12 if given is bench else 0.0)
+    assert main(["peaks", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["device"], answer["source_of_ceilings"]) == ("NVIDIA H200", "Measured here")
+    assert answer["bandwidth_bytes_per_s"] == 4.2e12
+    (simt,) = (track for track in answer["tracks"] if track["track"] == "fp32_simt")
+    (ceiling,) = simt["ceilings"]
+    assert ceiling["pct_of_peak_at_clock"] == pytest.approx(100 * 60 / 66.9, abs=0.05)
+    assert simt["crossover_flop_per_byte"] == pytest.approx(66.9 / 4.2, abs=0.01)
+    assert main(["peaks"]) == 0
+    told = capsys.readouterr().out
+    assert "ceilings: Measured here" in told
+    assert "memory: 4.20 TB/s (copy, read plus written, measured here)" in told

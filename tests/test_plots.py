@@ -1,5 +1,7 @@
 """Figures: drawn from rows, refused in words where there is nothing to draw."""
 
+import sys
+
 import pytest
 
 from compare import plots, runs
@@ -89,6 +91,27 @@ def test_a_run_without_the_ladder_or_with_an_unknown_figure_is_refused(run, caps
     assert main(["plot", "nowhere", "--what", "tracks"]) == 2
     assert main(["plot", "nowhere", "--what", "pie"]) == 2
     assert main(["plot", "nowhere", "--format", "gif"]) == 2
+
+
+def test_a_ceiling_that_was_measured_is_a_dotted_line_beside_the_peak():
+    from matplotlib.figure import Figure
+
+    def dotted(run):
+        figure = Figure()
+        plots.FIGURES["tracks"](plots.Source(full_run(), {"gpu": {"name": "NVIDIA H200"}, **run}, {}), figure)
+        lines = [one for one in figure.axes[0].collections if hasattr(one, "get_segments")]
+        return [one.get_segments()[0][0][0] for one in lines if one.get_linewidth()[0] == 0.8]
+
+    ceiling = {"track": "fp32_simt", "instruction": "ffma", "window": "sustained", "tflops": 57.5}
+    assert 57.5 in dotted({"ceilings": [ceiling]})
+    assert 57.5 not in dotted({})
+
+
+def test_without_matplotlib_the_command_says_what_to_install(run, monkeypatch, capsys):
+    folder = run(full_run())
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["plot", folder]) == 3
+    assert "pip install 'gemm-tracks[plot]'" in capsys.readouterr().err
 
 
 def test_two_formats_at_once_are_refused_and_an_unknown_ending_too(run, tmp_path, capsys):

@@ -39,6 +39,12 @@ def test_pages_print_one_ratio_to_cublas_sgemm():
     assert all(same == sgemm for same, sgemm in ratios)
 
 
+def test_without_a_recorded_ladder_there_is_no_picture(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_RESULTS", str(tmp_path))
+    with pytest.raises(RunFileError, match="no recorded run has a ladder to draw"):
+        readme.current_picture()
+
+
 def test_only_what_stands_between_the_markers_is_rewritten():
     text = f"before {readme.BEGIN}\nold\n{readme.END} after"
     assert readme.rewrite(text, "new") == f"before {readme.BEGIN}\nnew\n{readme.END} after"

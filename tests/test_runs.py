@@ -83,6 +83,8 @@ def test_cells_are_written_as_the_design_says():
         (",".join(NAMES) + "\n" + ",".join("yes" if n == "ok" else "" for n in NAMES) + "\n", "line 2"),
         (",".join(NAMES) + "\n" + ",".join("1.5" if n == "m" else "" for n in NAMES) + "\n", "line 2"),
         (",".join(NAMES) + "\nv0\n", "line 2"),
+        (",".join(NAMES) + "\n" + "," * len(NAMES) + "\n", "line 2: the line has more cells than columns"),
+        ("x" * 200_000 + "\n", "rows.csv: field larger than field limit"),
     ],
 )
 def test_a_damaged_table_is_refused_with_its_place(text, what):
@@ -168,6 +170,56 @@ def test_runs_made_elsewhere_are_adopted(root, tmp_path):
     assert runs.latest() == target.resolve()
     with pytest.raises(RunFileError, match="there already"):
         runs.adopt(tmp_path / "carried")
+
+
+def test_a_partial_run_that_is_adopted_says_what_it_lacks(root, tmp_path):
+    writer = runs.RunWriter(tmp_path / "carried", provenance())
+    writer.add("a", full_run())
+    writer.finish(complete=False)
+    target = runs.adopt(tmp_path / "carried", "FP16 above 8192")
+    assert runs.latest() == target.resolve()
+    assert runs.read_run(target)[0]["partial"] == "FP16 above 8192"
+    assert runs.read_run(tmp_path / "carried")[0]["complete"] is False
+
+
+def test_a_folder_below_a_file_cannot_be_a_run_and_says_so(root, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFileError, match=r"file/run cannot be written \(Not a directory\); 0 finished groups"):
+        runs.RunWriter(tmp_path / "file" / "run", provenance())
+
+
+def test_a_journal_of_another_format_is_left_as_it_is(root, tmp_path):
+    journal = tmp_path / "run" / runs.JOURNAL_FILE
+    journal.parent.mkdir()
+    text = json.dumps({"format": runs.FORMAT + 1, "run": {}}) + "\n"
+    journal.write_text(text)
+    with pytest.raises(RunFileError, match=f"not a journal of format {runs.FORMAT}; remove it to start over"):
+        runs.RunWriter(journal.parent, provenance())
+    assert journal.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "null"])
+def test_samples_that_are_no_list_of_sets_are_refused(root, text):
+    writer = runs.RunWriter(root / "nvidia-h200" / "x", provenance())
+    writer.add("a", full_run(), [{"name": "v0", "times_us": [1.0]}])
+    folder = writer.finish(complete=True)
+    assert runs.read_samples(folder) == [{"name": "v0", "times_us": [1.0]}]
+    (folder / runs.SAMPLES_FILE).write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(RunFileError, match="a list of samples is needed"):
+        runs.read_samples(folder)
+
+
+def test_an_installed_copy_reads_the_runs_that_ship_with_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_RESULTS", raising=False)
+    assert runs.results_root() == runs.repository() / "results"
+    monkeypatch.setattr(runs, "repository", lambda: tmp_path)
+    assert runs.results_root() == Path(runs.__file__).parent / "recorded"
+
+
+def test_a_row_has_the_columns_there_are_and_no_others():
+    assert tuple(row(name="v0")) == NAMES
+    with pytest.raises(KeyError, match="no such column: gflops, nmae"):
+        row(nmae="v0", gflops=1.0)
 
 
 def test_a_missing_run_says_where_it_was_looked_for(root):

@@ -1,9 +1,11 @@
 """The sanitizer sessions, with a stand-in for compute-sanitizer: what counts as clean and what does not."""
 
+import ctypes
 import json
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,9 +24,10 @@ from compare.sanitize import (
     reported,
     sanitize,
 )
-from kernel.contract import Pointers
-from kernel.errors import MissingToolError, UsageError
+from kernel.contract import Pointers, Problem
+from kernel.errors import LaunchError, MissingToolError, UsageError
 from kernel.toolchain import Tool
+from tests.test_job import fp32
 
 CLEAN = "========= ERROR SUMMARY: 0 errors\n"
 DIRTY = "========= Invalid __global__ write of size 4 bytes\n========= ERROR SUMMARY: 17 errors\n"
@@ -133,6 +136,66 @@ def test_unknown_tool_and_missing_tool_are_typed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "find", missing)
     assert main(["--tools", "memcheck", "--out", str(tmp_path)]) == 3
     assert "compute-sanitizer was not found" in capsys.readouterr().err
+
+
+class HostMemory:
+    """As much of CuPy as :func:`compare.sanitize.run_under_tool` touches, in this process' memory."""
+
+    def __init__(self):
+        self.runtime = SimpleNamespace(memcpy=self.copy, memcpyHostToDevice=1, memcpyDeviceToHost=2)
+        self.cuda = SimpleNamespace(runtime=self.runtime, alloc=self.alloc, Stream=self.stream, set_allocator=print)
+
+    @staticmethod
+    def copy(target, source, size, kind):
+        ctypes.memmove(target, source, size)
+
+    @staticmethod
+    def alloc(size):
+        memory = ctypes.create_string_buffer(size + 256)
+        address = ctypes.addressof(memory)
+        return SimpleNamespace(memory=memory, ptr=address + -address % 256)
+
+    @staticmethod
+    def stream(non_blocking):
+        return SimpleNamespace(ptr=0, synchronize=lambda: None)
+
+
+def test_what_ran_under_a_tool_is_checked_but_for_what_initcheck_cannot_see(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", HostMemory())
+    right, wrong = fp32("right", 1e-3), fp32("wrong", 1e-3, behaviour="wrong")
+    for problem in (Problem(m=35, n=79, k=19), Problem(m=18, n=33, k=13, ldc=35, alpha=0.5, beta=3.0)):
+        assert module.run_under_tool("memcheck", right, problem, "uniform") == ""
+        assert "elements wrong" in module.run_under_tool("memcheck", wrong, problem, "uniform")
+        assert module.run_under_tool("initcheck", wrong, problem, "uniform") == "", "a library's stores are not seen"
+
+
+def test_the_watched_process_writes_every_run_down_before_and_after(tmp_path, monkeypatch):
+    chosen = (fp32("v6", 1e-3), fp32("v7", 1e-3))
+    cupy = HostMemory()
+    allocators = []
+    cupy.cuda.set_allocator = allocators.append
+    monkeypatch.setattr("kernel.launch.cupy_module", lambda: cupy)
+    monkeypatch.setattr(module, "contenders", lambda names: chosen)
+
+    def run_under_tool(tool, contender, problem, distribution):
+        if contender.name == "v7":
+            raise LaunchError("v7: too much shared memory")
+        return ""
+
+    monkeypatch.setattr(module, "run_under_tool", run_under_tool)
+    results = tmp_path / "results"
+    module._inside("memcheck", "v*", "35x79x19", False, results)
+    runs = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [(run["kernel"], run["reason"]) for run in runs] == [
+        ("v6", "it did not end"), ("v6", ""), ("v7", "it did not end"), ("v7", "v7: too much shared memory"),
+    ]  # fmt: skip
+    planted = []
+    monkeypatch.setattr(module, "plant", lambda tool, contender: planted.append((tool, contender.name)))
+    results.unlink()
+    module._inside("racecheck", "v*", "", True, results)
+    assert planted == [("racecheck", "v6")]
+    assert not results.exists()
+    assert allocators == [None, None], "memory of a pool has no ends that a tool could watch"
 
 
 def test_a_process_beyond_its_limit_is_ended_and_named(stand_in, tmp_path, monkeypatch):

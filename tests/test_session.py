@@ -3,9 +3,12 @@
 import importlib.util
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +51,79 @@ def test_steps_get_the_bundle_and_the_results_folder(tmp_path, capsys, monkeypat
     code = "import os; print(os.environ['GEMM_TRACKS_RESULTS'], os.environ['PYTHONPATH'])"
     outcome = session.run_step(step(code, GEMM_TRACKS_RESULTS=str(tmp_path)), 60, lambda text: None)
     assert outcome.last_line == f"{tmp_path} {ROOT}"
+
+
+def test_a_bundle_that_is_there_is_used_unless_another_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE", raising=False)
+    monkeypatch.setattr(runs, "repository", lambda: tmp_path)
+    (tmp_path / session.BUNDLE).mkdir(parents=True)
+    show = step("import os; print(os.environ['GEMM_TRACKS_BUNDLE'])")
+    assert session.run_step(show, 60, lambda text: None).last_line == str(tmp_path / session.BUNDLE)
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", "another")
+    assert session.run_step(show, 60, lambda text: None).last_line == "another"
+
+
+def test_a_step_that_ignores_its_interrupt_is_killed(monkeypatch):
+    monkeypatch.setattr(session, "GRACE_S", 0.01)
+    done, killed = [], threading.Event()
+    process = SimpleNamespace(send_signal=done.append, kill=killed.set)
+    watch = session.Watch(process, time.monotonic())
+    assert killed.wait(5)
+    watch.stop()
+    assert (done, watch.fired) == ([signal.SIGINT], True)
+
+
+def test_tests_are_spread_over_processes_only_where_that_can_be(monkeypatch):
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
+    assert session.workers() == ()
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: object())
+    assert session.workers()[0] == "-n"
+    assert 1 <= int(session.workers()[1]) <= session.MOST_WORKERS
+
+
+def test_kernels_of_the_dsl_travel_where_they_are_built_or_can_be(monkeypatch):
+    from compare.contenders import every_contender
+    from cutlass_ref.cute import emit
+    from kernel import build
+
+    one = next(c for c in every_contender() if c.family == "cute_dsl")
+    monkeypatch.setattr(emit, "missing", lambda program: ("nvidia-cutlass-dsl",))
+    monkeypatch.setattr(build, "lookup", lambda unit: None)
+    assert session._can_travel(one) is False
+    monkeypatch.setattr(build, "lookup", lambda unit: object())
+    assert session._can_travel(one) is True
+    monkeypatch.setattr(emit, "missing", lambda program: ())
+    monkeypatch.setattr(build, "lookup", lambda unit: None)
+    assert session._can_travel(one) is True
+
+
+def test_what_cannot_travel_is_left_out_of_the_bundle_by_name(tmp_path, monkeypatch, capsys):
+    from compare import contenders
+    from cutlass_ref import catalog
+    from kernel import build
+
+    known = contenders.every_contender()
+    dsl = [c for c in known if c.family == "cute_dsl"]
+    own = next(c for c in known if c.name == "v0_naive")
+    monkeypatch.setattr(contenders, "contenders", lambda: (own, *dsl))
+    monkeypatch.setattr(session, "_can_travel", lambda contender: contender is not dsl[0])
+    monkeypatch.setattr(contenders.KernelContender, "needs", lambda contender: "nvidia-cutlass-dsl")
+    monkeypatch.setattr(catalog, "bundle_files", lambda kernels: {})
+    monkeypatch.setenv("GEMM_TRACKS_REVISION", "0123456789")
+    units = []
+
+    def write(chosen, folder, files):
+        units.extend(chosen)
+        return tmp_path
+
+    monkeypatch.setattr(build, "write_bundle", write)
+    assert session.write_bundle(everything=True) == tmp_path
+    assert capsys.readouterr().err == f"left out of the bundle: {dsl[0].name}: nvidia-cutlass-dsl is missing\n"
+    names = {unit.name for unit in units}
+    assert {unit.name for unit in own.kernel.units()} <= names
+    assert not {unit.name for unit in dsl[0].kernel.units()} & names
+    assert {unit.name for unit in dsl[1].kernel.units()} <= names
+    assert (tmp_path / runs.REVISION_FILE).read_text() == "0123456789\n"
 
 
 def test_a_record_is_told_when_its_lease_ends(tmp_path, monkeypatch):

@@ -229,3 +229,50 @@ def test_no_cupy_is_no_device(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(NoDeviceError, match="CuPy"):
         GpuBench()
+
+
+def test_a_device_that_cannot_be_used_is_named(device, monkeypatch):
+    cupy = fake_cupy.make(device)
+
+    def invalid(ordinal):
+        raise cupy.cuda.runtime.CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", invalid)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    with pytest.raises(NoDeviceError, match="device 3 cannot be used: cudaErrorInvalidDevice"):
+        GpuBench(3)
+
+
+def test_a_kernel_that_fails_while_it_runs_is_named(bench, monkeypatch):
+    def stops(stream):
+        raise bench._rt.CUDARuntimeError("cudaErrorIllegalAddress")
+
+    one = work(fake_cupy.Device())
+    monkeypatch.setattr(type(bench._stream), "synchronize", stops)
+    with pytest.raises(LaunchError, match="k: a kernel in this slice failed: cudaErrorIllegalAddress"):
+        bench.slice([Job(one, 2)])
+
+
+def test_a_typed_refusal_keeps_its_words_and_is_why_nothing_is_captured(bench, device):
+    one = work(device, fails=LaunchError("k: the cluster is too large"))
+    with pytest.raises(LaunchError, match=r"^k: the cluster is too large$"):
+        bench.slice([Job(one, 2)])
+    assert bench.captures(one) == "k: the cluster is too large"
+    assert device.captured is None
+
+
+def test_a_window_on_a_device_that_speeds_up_ends_after_three_tries(bench, device, monkeypatch):
+    one, tries = work(device, 1e-3), []
+    real = GpuBench._window
+
+    def faster(self, job, parts, first_counted):
+        tries.append(parts)
+        for kernel in job.work.prepared:
+            kernel.seconds /= 2
+        return real(self, job, parts, first_counted)
+
+    monkeypatch.setattr(GpuBench, "_window", faster)
+    reading = bench.window(Job(one, 2), 0.1)
+    assert len(tries) == 3
+    assert reading.total_s < 0.1
+    assert tries == sorted(tries)

@@ -13,7 +13,19 @@ from compare.cli import main
 from compare.contenders import KernelContender
 from compare.libraries import LIBRARIES
 from compare.timing import DeviceFacts
-from compare.tuner import FINALISTS, KEPT_TIMES, SUSTAINED, Bursts, Tuner, estimate_s, merged, ordered, targets
+from compare.tuner import (
+    FINALISTS,
+    KEPT_TIMES,
+    SUSTAINED,
+    Bursts,
+    Tuner,
+    _refusal,
+    bursts_of,
+    estimate_s,
+    merged,
+    ordered,
+    targets,
+)
 from compare.tuning import Journal, candidates, head, mean_lines, overturned, scope_of, tune_track
 from handwritten.catalog import KERNELS, get
 from handwritten.dispatch import slot_work
@@ -452,6 +464,31 @@ def test_the_command_grows_the_table_and_new_kernels_have_to_beat_whoever_holds_
     assert go(THRIFTY) == (THRIFTY, 1), "it holds the place now"
 
 
+def test_where_nothing_can_run_tune_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    from compare import driver, groups
+
+    h200 = driver.Device(
+        ordinal=0, name="NVIDIA H200", compute_capability=(9, 0), sm_count=132, memory_bytes=1 << 37, l2_bytes=1 << 25
+    )
+    for where, name, value in (
+        (driver, "query", lambda: driver.Driver(version="13.0", devices=(h200,), problem="")),
+        (groups, "GpuSite", SimpleNamespace),
+        (tuning, "build", lambda wanted: {}),
+        (KernelContender, "needs", lambda one: "cupy-cuda13x"),
+    ):
+        monkeypatch.setattr(where, name, value)
+    assert main(["tune", "--track", "simt", "--shapes", "512", "--kernels", "v7*", "--out", str(tmp_path)]) == 3
+    assert "none of the candidates can run here: cupy-cuda13x" in re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_refuses_a_problem_is_left_out_with_its_own_words():
+    one = timed(get("v7_wide_tile"), [])
+    square = one.problem(64, 64, 64)
+    assert _refusal(one, square) is None
+    assert _refusal(one, square.replace(layout="rc")).startswith("layout is rc (A, B); v7_wide_tile takes rr")
+
+
 def test_an_entry_of_the_journal_counts_only_where_the_holder_was_in_it(session):
     session("1024", tuner(names=("v6_transposed_split", "v7_wide_tile")), holder="v7_wide_tile")
     names = ("v6_transposed_split", "v8_stream_k")
@@ -643,3 +680,164 @@ def test_an_entry_survives_the_journal_to_five_digits(tmp_path):
     (found,) = Journal(journal.path, "x").entries.values()
     assert found.times_us == {"v0_naive": 1.2346}
     assert json.loads(journal.path.read_text())["left_out"] == {"v1_thread_tile": "slow"}
+
+
+FEW = ("v6_transposed_split", "v7_wide_tile")
+
+
+def few(*more, **options):
+    """Kernels that are a tenth of a percent apart, in the order of their names given."""
+    names = (*FEW, *more)
+    one = tuner(names=names, **options)
+    one.candidates = tuple(
+        dataclasses.replace(c, seconds=1e-4 * (1 + 0.001 * names.index(c.name))) for c in one.candidates
+    )
+    return one
+
+
+def windows_answer(monkeypatch, name, of):
+    """Let what the tuner calls in compare.windows answer ``of(what it answers)``."""
+    from compare import tuner as module
+
+    real = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *given, **more: of(real(*given, **more)))
+
+
+def test_a_candidate_that_fails_in_the_race_is_left_out_with_its_reason(monkeypatch):
+    def stops_one(result):
+        for series in result.series:
+            if series.plan.work.name == "v7_wide_tile":
+                series.failed = "an illegal address"
+        return result
+
+    one = few()
+    windows_answer(monkeypatch, "burst", stops_one)
+    found = one.tune(targets("1024", one.candidates[0])[0])
+    assert (found.entry.kernel, found.left_out["v7_wide_tile"]) == ("v6_transposed_split", "an illegal address")
+    assert "v7_wide_tile" not in found.entry.times_us
+    alone = tuner(names=("v7_wide_tile",))
+    with pytest.raises(CheckError, match=r"no candidate finished the race on .*v7_wide_tile: an illegal address"):
+        alone.tune(targets("1024", alone.candidates[0])[0])
+
+
+def test_a_race_without_a_sample_or_with_an_unbelievable_one_gives_no_time(monkeypatch):
+    def empties(result):
+        for series in result.series:
+            if series.plan.work.name == "v7_wide_tile":
+                series.seconds[:] = [None] * len(series.seconds)
+            elif series.plan.work.name == "v8_stream_k":
+                series.seconds[:] = [1e-9] * len(series.seconds)
+        return result
+
+    one = few("v8_stream_k")
+    windows_answer(monkeypatch, "burst", empties)
+    found = one.tune(targets("1024", one.candidates[0])[0])
+    assert found.left_out["v7_wide_tile"] == "no sample was taken"
+    assert "peak" in found.left_out["v8_stream_k"]
+    assert list(found.entry.times_us) == ["v6_transposed_split"]
+
+
+def test_without_cublas_there_are_times_and_no_ratio():
+    one = few()
+    one.baseline = dataclasses.replace(one.baseline, fails="launch")
+    found = one.tune(targets("1024", one.candidates[0])[0])
+    assert found.entry.cublas_us is None
+    assert "too much shared memory" in found.left_out[one.baseline.name]
+    assert set(found.entry.times_us) <= set(FEW)
+    assert found.entry.times_us
+
+
+def test_a_finalist_that_is_no_candidate_any_more_gives_its_place_to_the_next():
+    one = under_a_cap()
+    one.candidates = tuple(c for c in one.candidates if c.name != THRIFTY)
+    entry = Entry(4096, 4096, 4096, "rr", "float32", 16, {THRIFTY: 2500.0, FAST: 2510.0})
+    found = one.tune(targets("4096", one.candidates[0])[0], bursts=Bursts(entry, (THRIFTY, FAST)))
+    assert found.left_out[THRIFTY] == f"{THRIFTY} is no candidate here"
+    assert list(found.entry.times_us) == list(found.entry.sustained_us) == [FAST]
+
+
+def test_bursts_of_another_session_whose_kernels_are_gone_make_no_entry():
+    one = under_a_cap()
+    entry = Entry(4096, 4096, 4096, "rr", "float32", 16, {"v8_stream_k": 2500.0, FAST: 3500.0})
+    bursts = Bursts(entry, ("v8_stream_k", FAST))
+    assert bursts.finalists() == ()
+    found = one.tune(targets("4096", one.candidates[0])[0], bursts=bursts)
+    assert found.left_out["v8_stream_k"] == "v8_stream_k is no candidate here"
+    assert list(found.entry.times_us) == [FAST]
+    one.candidates = one.candidates[:0]
+    with pytest.raises(CheckError, match=r"no candidate is right on .*v8_stream_k is no candidate here"):
+        one.tune(targets("4096", tuner().candidates[0])[0], bursts=bursts)
+
+
+def test_where_every_result_is_wrong_the_shape_has_no_entry():
+    class Wrong(NoOperands):
+        wrong = FEW
+
+    one = few(operands=Wrong)
+    with pytest.raises(CheckError, match=r"no candidate is right on .*: wrong result: 5 of 9 elements wrong"):
+        one.tune(targets("1024", one.candidates[0])[0])
+    assert one.known == []
+
+
+def test_a_finalist_without_a_sustained_window_loses_its_time(monkeypatch):
+    def stops_one(result):
+        for steady in result.steady:
+            if steady.work.name == THRIFTY:
+                steady.windows.clear()
+        return result
+
+    one = under_a_cap()
+    windows_answer(monkeypatch, "sustained", stops_one)
+    found = one.tune(targets("4096", one.candidates[0])[0])
+    assert (found.entry.kernel, found.left_out[THRIFTY]) == (FAST, "no sustained window was taken")
+    assert THRIFTY not in found.entry.times_us
+
+
+def test_a_duel_overturns_a_race_that_was_close(monkeypatch):
+    calls = []
+
+    def slower_the_second_time(result):
+        calls.append([series.plan.work.name for series in result.series])
+        if len(calls) == 2:
+            result.series[0].seconds[:] = [2 * seconds for seconds in result.series[1].seconds]
+        return result
+
+    one = few()
+    windows_answer(monkeypatch, "burst", slower_the_second_time)
+    entry = one.tune(targets("1024", one.candidates[0])[0]).entry
+    race, (first, second) = calls
+    assert set(race) == {*FEW, one.baseline.name}
+    assert (entry.kernel, list(entry.times_us)) == (second, [second, first])
+
+
+@pytest.mark.parametrize("raced", [[], ["v7_wide_tile", "v8_stream_k"]])
+def test_bursts_that_name_nobody_or_a_stranger_are_none(raced):
+    entry = Entry(64, 64, 64, "rr", "float32", 16, {"v7_wide_tile": 2.0})
+    record = Bursts(entry, ("v7_wide_tile",), {"v0_naive": "slow"}).record()
+    again = bursts_of(json.loads(json.dumps(record)))
+    assert (again.raced, again.left_out) == (("v7_wide_tile",), {"v0_naive": "slow"})
+    with pytest.raises(ValueError, match="raced is"):
+        bursts_of({**record, "raced": raced})
+
+
+def test_bursts_of_a_journal_count_only_where_the_holder_was_in_them(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl", "x")
+    (target,) = targets("4096", tuner().candidates[0])
+    entry = Entry(4096, 4096, 4096, "rr", "float32", 16, {FAST: 2500.0, THRIFTY: 2510.0})
+    journal.add_bursts(Bursts(entry, (FAST, THRIFTY)))
+    assert journal.halfway(target).raced == (FAST, THRIFTY)
+    assert journal.halfway(dataclasses.replace(target, holder=THRIFTY)) is not None
+    assert journal.halfway(dataclasses.replace(target, holder="v8_stream_k")) is None
+
+
+def test_a_wrong_result_is_told_with_its_kernel(session, tmp_path, capsys):
+    class Wrong(NoOperands):
+        wrong = ("v7_wide_tile", "v6_transposed_split")
+
+    outcome = session("1024", few("v8_stream_k", operands=Wrong))
+    tuning.tune_and_write(["simt"], lambda name: outcome, "nvidia-h200", tmp_path / "x.json", 5.0, as_json=False)
+    told = re.sub(r"\s+", " ", capsys.readouterr().out)
+    left_out = [name for reasons in outcome.left_out.values() for name, why in reasons.items() if "wrong result" in why]
+    assert left_out
+    for name in left_out:
+        assert f"left out, {name}: wrong result: 5 of 9 elements wrong" in told

@@ -243,6 +243,24 @@ def test_baseline_between_windows():
     assert [_at(points, moment) for moment in (-1.0, 0.0, 5.0, 12.0)] == [1.0, 1.0, 1.5, 2.0]
 
 
+@pytest.mark.parametrize("fails", [0, 2])
+def test_a_contender_that_fails_in_its_window_has_no_other_and_the_rest_go_on(fails):
+    group = contenders(4)
+    times = {one.name: one.seconds for one in group}
+    bench, works = SimulatedBench(), [work(one) for one in group]
+    group[fails].refuses_launch = True
+    settings = SustainedSettings(window_s=0.05, stop=StoppingRule(min_rounds=3, max_rounds=3))
+    result = sustained(bench, works, times, 0, settings)
+    failed = result.steady[fails]
+    assert failed.failed == f"{group[fails].name}: too much shared memory"
+    assert (failed.windows, failed.median_s) == ([], None)
+    assert result.order.count(group[fails].name) == 1
+    for steady in result.steady:
+        if steady is not failed:
+            assert len(steady.windows) >= 3
+            assert bool(steady.ratios) == (fails != 0 and steady is not result.steady[0])
+
+
 def test_wide_sustained_intervals_cost_repeats():
     rng_noise = contenders(3, noise=0.0)
 
