@@ -309,6 +309,20 @@ def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
         inspection.cubin_resources(built.cubin, "plain_9", "sm_90a")
 
 
+def test_a_kernel_without_a_loop_has_no_main_loop_but_everything_else(tmp_path):
+    path = tmp_path / "stores.ptx"
+    body = "ld.param.u64 %p, [at]; st.global.u32 [%p], 7; ret;"
+    path.write_text(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n"
+        f".visible .entry stores(.param .u64 at) {{ .reg .b64 %p; {body} }}\n"
+    )
+    one = inspect_file(path, entry="stores")
+    assert one.loop is None
+    assert "no loop with FFMA, HMMA or HGMMA was found" in one.notes
+    assert one.opcodes["STG.E"] == 1
+    assert one.resources.registers > 0
+
+
 def test_a_tensor_core_cubin_alone_tells_its_warps_share(found):
     kernel = catalog.get("h0_mma_sync")
     alone = inspect_file(build.artifact(kernel.units()[0]).cubin)
