@@ -257,7 +257,7 @@ def _inspection(
         notes.append(f"{len(run.guessed)} branches depend on what is not computed and were taken towards the main loop")
     if run.unsupported:
         notes.append(f"taken as unknown: {', '.join(f'{name} ({count})' for name, count in run.unsupported.items())}")
-    loop = _main_loop(listing, run, launch, tile, problem, built.arch) if listing.inner_loop else None
+    loop = _main_loop(listing, run, launch, tile, problem, built.arch)
     if loop is None:
         notes.append("no loop with FFMA, HMMA or HGMMA was found")
     shared = _shared_accesses(listing, run, loop)
@@ -359,8 +359,7 @@ def _macs_per_k_step(tile: Tile, chains: int, group: int, math_instructions: Seq
             if len(numbers) == 3:
                 extents[instruction.operands[0]] = numbers[0] * numbers[1]
         return float(sum(extents.values()))
-    destinations = {sass.register(i.operands[0]) for i in math_instructions}
-    return float(len(destinations) * 128)
+    return float(sass.accumulators(math_instructions, "HMMA") * 16 * 8)
 
 
 def _fma_balance(
@@ -421,8 +420,6 @@ def _bound_issue(
 ) -> float | None:
     """Cycles the math needs over cycles the loop needs to issue, per SM, at most 1."""
     total = sum(weights.values())
-    if not total:
-        return None
     number = _number(arch)
     if weights["FFMA"]:
         rate = FFMA_PER_CYCLE.get(number)

@@ -614,22 +614,18 @@ class Block:
         if (wide or high) and not unsigned:
             a, b = _signed(a), _signed(b)
         known = _product_known(a, a_known, b, b_known) & c_known
-        if high or wide:
-            value = _multiply_wrapping(a, b) + c
-            if wide:
-                self._write_wide(operands[0], value, known, mask)
-            else:
-                self._write(operands[0], _high_word(a, b, c), known, mask)
-            if carry_out:
-                self._set_flag(carry_out, np.zeros_like(known), np.zeros_like(known), mask)
-            return
         value = _multiply_wrapping(a, b) + c
-        if "X" in modifiers and carry_in:
-            truth, sure = self._flag(carry_in)
-            value, known = value + truth, known & sure
-        self._write(operands[0], value, known, mask)
+        if wide:
+            self._write_wide(operands[0], value, known, mask)
+        elif high:
+            self._write(operands[0], _high_word(a, b, c), known, mask)
+        else:
+            if "X" in modifiers and carry_in:
+                truth, sure = self._flag(carry_in)
+                value, known = value + truth, known & sure
+            self._write(operands[0], value, known, mask)
         if carry_out:
-            self._set_flag(carry_out, value >> 32 > 0, known, mask)
+            self._set_flag(carry_out, np.zeros_like(known), np.zeros_like(known), mask)
 
     def _add(self, instruction: Instruction, mask: Bools) -> None:
         operands = list(instruction.operands)

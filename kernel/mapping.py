@@ -69,13 +69,12 @@ def from_run(name: str, run: Run, problem: Problem, addresses: tuple[int, int], 
     reads: dict[str, dict[int, list[Cells]]] = {"a": {}, "b": {}}
     words: dict[str, dict[tuple[int, int], int]] = {"a": {}, "b": {}}
     for executions in run.accesses.values():
-        if executions[0].instruction.kind != "LDS":
+        first = executions[0]
+        if first.instruction.kind != "LDS":
             continue
+        assert first.origins is not None
         for execution in executions:
             _collect_words(execution, decode, block_k, words)
-        first = executions[0]
-        if first.origins is None:
-            continue
         which, rows, columns = decode.elements(first.origins[:, lanes_of_warp])
         for lane in np.flatnonzero(first.active[lanes_of_warp]):
             cells = tuple(
@@ -146,8 +145,7 @@ def _collect_words(
     access: Access, decode: _Decoder, block_k: int, words: dict[str, dict[tuple[int, int], int]]
 ) -> None:
     """Note the shared word of every loaded element of the first k tile (later ones lie in other stages)."""
-    if access.origins is None:
-        return
+    assert access.origins is not None
     for i, origins in enumerate(access.origins):
         which, rows, columns = decode.elements(origins)
         inner = np.where(which == 0, columns, rows)

@@ -351,16 +351,17 @@ def _immediate_dominators(follow: Mapping[int, Sequence[int]], order: Sequence[i
     return dominator
 
 
-def accumulators(instructions: Sequence[Instruction]) -> int:
+def accumulators(instructions: Sequence[Instruction], kind: str = "FFMA") -> int:
     """Accumulators per thread that FFMAs in a loop body add to, whatever registers they rotate through.
 
     An FFMA whose addend was written by an earlier FFMA of the body continues a chain; any other starts
-    one. The number of chains is the number of C elements the thread works on, for any unrolling.
+    one. The number of chains is the number of C elements the thread works on, for any unrolling. With
+    ``kind`` HMMA it is the number of 16 x 8 tiles of C that the warp works on.
     """
     produced: set[str] = set()
     chains = 0
     for instruction in instructions:
-        if instruction.kind == "FFMA" and len(instruction.operands) >= 4:
+        if instruction.kind == kind and len(instruction.operands) >= 4:
             result, addend = register(instruction.operands[0]), register(instruction.operands[3])
             chains += addend not in produced
             produced.add(result)

@@ -1,8 +1,13 @@
 """The CuTe DSL family without the DSL: launches, parameters, refusals, and each missing package named as itself."""
 
 import ast
+import dataclasses
+import io
+import json
 import random
 import struct
+import sys
+import types
 
 import pytest
 
@@ -123,6 +128,17 @@ def test_a_program_that_the_dsl_refuses_is_a_build_error(monkeypatch, tmp_path, 
         emit.emit(SGEMM.program("rr", 4))
 
 
+def test_ptx_without_the_programs_entry_is_refused_in_the_child(monkeypatch, tmp_path):
+    program = Program(name="odd", entry="odd_rr", options=(("layout", "rr"),))
+    given = {"program": dataclasses.asdict(program), "answer": str(tmp_path / "answer")}
+    compiled = types.SimpleNamespace(compile_program=lambda program, scratch: {"ptx": ".entry another() { ret; }"})
+    monkeypatch.setitem(sys.modules, "cutlass_ref.cute.odd", compiled)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(given)))
+    with pytest.raises(RuntimeError, match=f"the DSL's PTX has no entry {program.symbol}"):
+        emit.child()
+    assert not (tmp_path / "answer").exists()
+
+
 def test_the_word_in_an_entrys_name_is_a_recorded_property():
     assert SGEMM.program("rr", 4).symbol == "cute_sgemm_rr_vec4_cutlass_0"
     plain = get("cute_sgemm_plain").program("rr", 4)
@@ -236,6 +252,7 @@ def test_boxes_are_shared_among_the_blocks_of_a_cluster():
         (fp16(64, 60, 64, ldb=64, ldc=64), "n = 60"),
         (fp16(64, 64, 64, align_b=8), "B: its base address"),
         (Problem(m=64, n=64, k=64), "data types"),
+        (fp16(2**31 - 8, 64, 64), "m = 2147483640; it is rounded up in 32 bits, at most"),
     ],
 )
 def test_nvidias_kernels_refuse_with_operand_and_rule(kernel, problem, words):
@@ -254,6 +271,10 @@ def test_the_ampere_kernel_takes_tensors_and_its_own_raster():
     ]
     assert struct.unpack("<i", values[3].data) == (8,)
     assert "k = 36" in AMPERE.rejects(fp16(64, 64, 36, lda=40))
+    assert AMPERE.rejects(fp16(64, 65535 * 8 * 128, 64)) is None
+    assert AMPERE.rejects(fp16(64, 65536 * 8 * 128, 64)) == (
+        "n = 67108864 takes 65536 rows of blocks; a grid's y ends at 65535"
+    )
 
 
 def test_empty_and_scale_only_problems_never_need_the_dsl(distributions):

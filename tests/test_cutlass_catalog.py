@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import cutlass_ref
+from cutlass_ref import packers
 from cutlass_ref.call import choose
 from cutlass_ref.catalog import KERNELS, SIMT_TILES, entry_for, get, group, recipes
 from cutlass_ref.recipe import Recipe, with_tile
 from kernel.contract import LAYOUTS, Problem
-from kernel.errors import CatalogError, DtypeError, LayoutError, RejectedError, ShapeError
+from kernel.errors import BuildError, CatalogError, DtypeError, LayoutError, RejectedError, ShapeError
 from kernel.plan import plan
 
 SIMT = get("cutlass_simt_128x128x5_s1_rr")
@@ -136,6 +137,11 @@ def test_impossible_simt_tiles_are_refused_with_the_rule(tile, words):
         ({"threadblock_shape": [256, 1024, 64], "cluster_shape": [2, 1, 1]}, ["at most 256"]),
         ({"cluster_shape": [4, 4, 1]}, ["1 to 8 blocks"]),
         ({"warp_count": [4, 2, 1]}, ["warp_count does not apply"]),
+        ({"cluster_shape": [2, 1, 2]}, ["cluster_shape is [2, 1, 2]", "third extent must be 1"]),
+        (
+            {"threadblock_shape": [129, 256, 64], "cluster_shape": [2, 1, 1]},
+            ["threadblock_shape [129, 256, 64] does not divide among a cluster of [2, 1]"],
+        ),
     ],
 )
 def test_impossible_sm90_tiles_are_refused_with_the_rule(tile, words):
@@ -143,6 +149,10 @@ def test_impossible_sm90_tiles_are_refused_with_the_rule(tile, words):
         choose("float16", "rr", tile=tile)
     for word in words:
         assert word in str(caught.value)
+
+
+TURNED = {"warp_count": [4, 2, 1]}
+"""The same warps as in the catalog, but more of them along m than along n."""
 
 
 def test_a_listed_tile_is_its_catalog_entry_and_another_gets_a_name_of_its_own():
@@ -154,6 +164,9 @@ def test_a_listed_tile_is_its_catalog_entry_and_another_gets_a_name_of_its_own()
     assert not other.in_default_set
     fewer = choose("float16", "rr", kernel=FP16_SM80.name, tile={"stages": 4, "threadblock_shape": [128, 128, 32]})
     assert fewer.name not in {kernel.name for kernel in KERNELS}
+    turned = choose("float16", "rr", kernel="cutlass_fp16_sm80_128x256x64_3stages_multistage_s1_rr", tile=TURNED)
+    assert turned.name == "cutlass_fp16_sm80_128x256x64_3stages_multistage_s1_rr_w4x2"
+    assert turned.recipe.warps == (4, 2, 1)
 
 
 def test_sm90_tile_dictionaries_state_the_cluster_as_the_package_does():
@@ -293,6 +306,19 @@ def test_layout_decides_the_kernel_where_none_is_named():
     for layout in LAYOUTS:
         assert choose("float32", layout).track == "fp32_simt"
         assert choose("float16", layout).dtype_acc == "float32"
+
+
+def test_parameters_and_tensor_maps_that_cannot_be_described_are_build_errors(monkeypatch):
+    given = dict.fromkeys(("extents", "pitches", "addresses"), (8, 8, 8))
+    monkeypatch.setattr(packers, "_function", lambda group, kind, name: lambda *call: 1)
+    with pytest.raises(BuildError, match=f"mine: its parameters take more than {packers.MAX_PARAMS} bytes"):
+        packers.pack(SIMT.packer_group(), "mine", **given, workspace=0, alpha=1.0, beta=0.0, multiprocessors=1)
+    assert packers._tensor_map("mine", packers._MapRecord(offset=-1)) is None
+    for odd in ({"dtype": 3}, {"dtype": 7, "interleave": 1}, {"dtype": 7, "oob_fill": 1}):
+        with pytest.raises(
+            BuildError, match=r"mine: a tensor map of type \d, interleave \d and fill \d cannot be desc"
+        ):
+            packers._tensor_map("mine", packers._MapRecord(**odd))
 
 
 def test_importing_touches_neither_the_package_nor_a_gpu_library():

@@ -147,7 +147,23 @@ def test_a_missing_package_is_named_and_not_confused_with_the_dsl(monkeypatch):
             include_folders()
         assert "cutlass_cppgen" in emitter.missing()
     finally:
+        monkeypatch.undo()
         emitter.package_folder.cache_clear()
+    assert emitter.missing() == ""
+
+
+def test_another_version_or_half_of_a_package_is_named(monkeypatch):
+    monkeypatch.setattr(emitter.importlib.util, "find_spec", lambda name: None)
+    for version, words in (
+        ("4.3.0", "nvidia-cutlass 4.3.0 is installed; the catalog was written for 4.2.0.0: pip install"),
+        ("4.2.0.0", "nvidia-cutlass 4.2.0.0 is installed, but cutlass_cppgen cannot be found; pip install"),
+    ):
+        monkeypatch.setattr(emitter.importlib.metadata, "version", lambda name, version=version: version)
+        emitter.package_folder.cache_clear()
+        try:
+            assert emitter.missing().startswith(words)
+        finally:
+            emitter.package_folder.cache_clear()
 
 
 def _raise_not_found(name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -13,9 +14,9 @@ from cutlass_ref import catalog as cutlass_catalog
 from handwritten import catalog
 from handwritten.pass_tile import TransposingPassKernel
 from handwritten.stream_tile import StreamKTileKernel
-from kernel import build, inspection, mapping, toolchain
-from kernel.contract import Problem, Tile
-from kernel.errors import BuildError, MissingToolError, UsageError
+from kernel import build, inspection, lanes, mapping, sass, toolchain
+from kernel.contract import Launch, Problem, Tile
+from kernel.errors import BuildError, CatalogError, MissingToolError, UsageError
 from kernel.inspection import inspect_file, inspect_kernel, side_by_side, summary
 from kernel.intensity import Roof
 
@@ -195,6 +196,48 @@ def test_lane_maps_tell_contiguous_from_split_rows_and_layouts_of_a(found):
         assert len(owned) == len(set(owned)) == 64 * 32
 
 
+def test_a_map_in_words_says_what_lanes_own_and_read(found):
+    lines = mapping.text(found("v2_block_tile").lane_map, lanes=(5,)).splitlines()
+    assert lines[0].startswith("v2_block_tile, warp 0 (")
+    assert lines[1].startswith("A in shared memory: row-wise, pitch ")
+    assert lines[2] == "lane  5 owns rows 8..15 x columns 8..15"
+    assert lines[3].startswith("        reads A[8,0]")
+    assert lines[4].startswith("        reads B[0,8] B[0,9] B[0,10] B[0,11]; B[0,12]")
+    assert lines[3].endswith(" …")
+    assert lines[5] == "lane numbers, every 4th row and column of C:"
+
+
+def test_what_is_not_known_of_a_kernel_is_in_its_notes(monkeypatch):
+    def no_packer(*_):
+        raise MissingToolError("no library that packs")
+
+    monkeypatch.setattr(inspection, "arguments", no_packer)
+    monkeypatch.delitem(lanes.HANDLERS, "LOP3")
+    notes = inspect_kernel(catalog.get("v0_naive"), Problem(m=16, n=16, k=8)).notes
+    assert any(note.startswith("parameters are unknown (no library that packs); branches") for note in notes)
+    assert any(re.match(r"taken as unknown: .*LOP3\.LUT \(\d+\)", note) for note in notes), notes
+
+
+def test_lost_accumulators_are_flagged_where_no_block_could_be_executed():
+    listing = sass.parse(
+        ".L_x_1:\n/*0000*/ FFMA R0, R2, R4, R0 ;\n/*0010*/ FFMA R1, R2, R5, R1 ;\n/*0020*/ @P0 BRA `(.L_x_1) ;"
+    )
+    launch = Launch(unit=PLAIN, entry="plain_1", grid=(1, 1, 1), block=(16, 16, 1))
+    tile = Tile(BLOCK_M=32, BLOCK_N=32, BLOCK_K=8, THREAD_M=2, THREAD_N=2)
+    given = (lanes.Run(threads=256), listing, launch, tile, None)
+    assert inspection._fma_balance(*given, 2, False) == (
+        *(16.0, 32.0),
+        "2 accumulators per thread, 4 expected; FMA count 16 per thread and k tile, expected 32",
+    )
+    assert inspection._fma_balance(*given, 4, False) == (None, 32.0, "")
+
+
+def test_the_issue_bound_is_left_open_where_no_rate_is_published():
+    weights = Counter({"FFMA": 8})
+    assert inspection._bound_issue(weights, (), lanes.Run(threads=256), False, "sm_75") is None
+    assert inspection._bound_issue(weights, (), lanes.Run(threads=256), False, "sm_90a") == 1.0
+
+
 def test_two_side_by_side(plain):
     lines = {line.what: line for line in side_by_side(plain[1], plain[4])}
     assert (lines["registers"].left, lines["registers"].right) == ("96", "128")
@@ -262,6 +305,29 @@ def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
     shutil.copyfile(built.ptx, fake)
     with pytest.raises(BuildError):
         inspect_file(fake)
+    with pytest.raises(CatalogError, match=r"cuobjdump reports no resources for plain_9 in kernel.cubin"):
+        inspection.cubin_resources(built.cubin, "plain_9", "sm_90a")
+
+
+def test_a_kernel_without_a_loop_has_no_main_loop_but_everything_else(tmp_path):
+    path = tmp_path / "stores.ptx"
+    body = "ld.param.u64 %p, [at]; st.global.u32 [%p], 7; ret;"
+    path.write_text(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n"
+        f".visible .entry stores(.param .u64 at) {{ .reg .b64 %p; {body} }}\n"
+    )
+    one = inspect_file(path, entry="stores")
+    assert one.loop is None
+    assert "no loop with FFMA, HMMA or HGMMA was found" in one.notes
+    assert one.opcodes["STG.E"] == 1
+    assert one.resources.registers > 0
+
+
+def test_a_tensor_core_cubin_alone_tells_its_warps_share(found):
+    kernel = catalog.get("h0_mma_sync")
+    alone = inspect_file(build.artifact(kernel.units()[0]).cubin)
+    assert alone.loop.macs_per_k_step == kernel.tile.WARP_M * kernel.tile.WARP_N
+    assert alone.loop.k_steps == kernel.tile.BLOCK_K
 
 
 def test_without_a_disassembler_the_error_names_tool_and_package(monkeypatch, plain):

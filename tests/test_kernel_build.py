@@ -1,5 +1,6 @@
 """The build cache: what its key sees, and that damage and rivals never leave a stale or torn artifact."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -185,9 +186,40 @@ def test_a_bundle_rules_where_there_is_no_compiler(unit, tmp_path, monkeypatch):
 def test_a_damaged_bundle_is_named(unit, tmp_path, monkeypatch):
     bundle = build.write_bundle([unit], tmp_path / "bundle")
     monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(bundle))
+    (cubin,) = bundle.glob("twice-*/kernel.cubin")
+    cubin.unlink()
+    build._memo.clear()
+    with pytest.raises(BuildError, match=r"twice-\w+ is damaged; write the bundle again"):
+        build.lookup(unit)
+    monkeypatch.delenv("GEMM_TRACKS_BUNDLE")
+    assert build.write_bundle([unit], bundle) == bundle
+    monkeypatch.setenv("GEMM_TRACKS_BUNDLE", str(bundle))
+    build._memo.clear()
+    assert build.lookup(unit).folder.parent == bundle
+    build._memo.clear()
     (bundle / "manifest.json").write_text("{")
     with pytest.raises(BuildError, match="manifest"):
         build.lookup(unit)
+
+
+def test_nothing_is_kept_of_an_artifact_with_a_file_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    unit = Unit(name="sent", arch="sm_90a", source=lambda: SOURCE)
+    with pytest.raises(BuildError, match="sent came with a file outside its folder; nothing of it was kept"):
+        build.keep(unit, {build.RECORD: b"{}", "../kernel.cubin": b""})
+    assert not list(tmp_path.rglob("kernel.cubin"))
+
+
+def test_ptx_that_the_assembler_refuses_carries_its_word(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(tmp_path / "cache"))
+    text = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry odd() { never.heard.of; ret; }\n"
+    unit = Unit(name="odd", arch="sm_90a", source=lambda: text, language="ptx", headers="a compiler 1.0")
+    with pytest.raises(
+        BuildError, match=r"odd: ptxas \S+ .*refused the PTX of a compiler 1.0: .*line 4; error"
+    ) as raised:
+        build.artifact(unit)
+    assert "never" in raised.value.log
+    assert not list((tmp_path / "cache" / "artifacts").glob("*"))
 
 
 def test_an_emitted_source_is_found_without_emitting_it_again(unit, tmp_path):
@@ -216,6 +248,10 @@ def test_the_gate_refuses_what_must_not_be_timed(unit):
     assert objections(64) == ()
     assert "bounded to 64" in objections(65)[0]
     assert "no entry other" in objections(64, "other")[0]
+    greedy = dataclasses.replace(built.resources["twice"], registers=250, max_threads=0)
+    built = dataclasses.replace(built, resources={"twice": greedy})
+    assert objections(256) == ()
+    assert objections(288) == ("twice needs 250 registers x 288 threads, more than the 65536 of an SM",)
 
 
 def test_spills_are_read_and_refused(tmp_path, monkeypatch):
@@ -256,11 +292,17 @@ def test_a_read_only_home_falls_back_to_a_private_folder(tmp_path, monkeypatch):
     root = build.cache_root()
     assert root.parent == tmp_path
     assert root.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(build.os, "getuid", lambda: root.stat().st_uid + 1)
+    with pytest.raises(
+        BuildError, match=r"no-such-place\S* cannot be written and .* belongs to another user; set GEMM"
+    ):
+        build.cache_root()
 
 
 def test_what_killed_builds_left_is_swept_and_rivals_keep_the_whole_folder(tmp_path, monkeypatch):
     from kernel import build
 
+    (tmp_path / ".making-gone").symlink_to(tmp_path / "swept by another process")
     old, fresh = tmp_path / ".making-old", tmp_path / ".making-fresh"
     for folder in (old, fresh):
         folder.mkdir()

@@ -1,13 +1,15 @@
 """Problem, operands and plans: what is accepted, what is refused, and the sizes that overflow 32 bits."""
 
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contract import LAYOUTS, Problem, Tile, ceil_div, pointer_alignment
+from kernel.contract import LAYOUTS, Problem, Tile, ceil_div, pointer_alignment, unaligned
 from kernel.errors import DeviceError, DtypeError, GemmTracksError, LayoutError, ShapeError
 from kernel.launch import runs_on
 from kernel.operands import HOST, describe, operand, scalar
@@ -137,6 +139,46 @@ def test_torch_tensors_are_read_by_their_strides():
         operand(torch.zeros(3, 5, dtype=torch.bfloat16), "A")
     with pytest.raises(LayoutError):
         operand(torch.zeros(8, 8)[::2, ::2], "A")
+    with pytest.raises(LayoutError, match=r"A is a torch.sparse_coo tensor; a dense \(strided\) one is needed"):
+        operand(torch.zeros(3, 5).to_sparse(), "A")
+    with pytest.raises(LayoutError, match=r"A is a lazy conjugate or negative view; call .resolve_conj"):
+        operand(torch._neg_view(torch.zeros(3, 5)), "A")
+    with pytest.raises(DeviceError, match="A is on meta; a CUDA or CPU tensor is needed"):
+        operand(torch.zeros(3, 5, device="meta"), "A")
+
+
+def test_an_array_that_names_no_device_is_asked_for_by_its_pointer(monkeypatch):
+    """Numba's arrays have the interface and no ``device``; the runtime knows where an address lies."""
+
+    class Foreign:
+        __cuda_array_interface__ = types.MappingProxyType(
+            {"data": (0x7000, False), "shape": (3, 5), "typestr": "<f4", "strides": (32, 4), "version": 3}
+        )
+
+    asked = []
+    runtime = types.SimpleNamespace(
+        pointerGetAttributes=lambda pointer: asked.append(pointer) or types.SimpleNamespace(device=2)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)))
+    found = operand(Foreign(), "A")
+    assert (found.device, found.pitch, found.dtype, found.layout) == (2, 8, "float32", "r")
+    assert asked == [0x7000]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"align_a": 2}, "A: its base address is a multiple of 2 bytes; an element of float32 has 4"),
+        ({"align_c": 1}, "C: its base address is a multiple of 1 bytes; an element of float32 has 4"),
+        (
+            {"align_b": 1, "dtype_in": "float16"},
+            "B: its base address is a multiple of 1 bytes; an element of float16 has 2",
+        ),
+        ({}, None),
+    ],
+)
+def test_no_kernel_may_touch_an_element_across_two_words(changes, reason):
+    assert unaligned(Problem(m=4, n=4, k=4, **changes)) == reason
 
 
 @pytest.mark.parametrize(

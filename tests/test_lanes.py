@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel import sass
-from kernel.contract import Argument, TensorMap
+from kernel.contract import Argument, Problem, TensorMap
 from kernel.errors import UsageError
 from kernel.lanes import Block, constant_bank, parameter_alignments
+from kernel.mapping import from_run, shared_layout
 
 WORD = st.integers(0, 2**32 - 1)
 
@@ -184,13 +185,24 @@ def test_rarer_instructions_agree_with_python(a, b):
         "LDC R2, c[0x0][R1]",
         "HFMA2.MMA R2, R1, RZ, 1, 1",
         "HFMA2.MMA R2, -RZ, RZ, one, 1",
+        "LDC.64 R2, c[0x3][0x10]",
+        "LDSM.16.M88.4 R2, R1",
+        "MUFU.SQRT R2, R1",
+        "IMAD.WIDE P2, R1, 0x4, R2",
+        "FSETP.GT.OR P0, PT, R1, 1, P3",
+        "CALL.REL.NOINC `(somewhere_else)",
     ],
 )
 def test_what_is_not_known_is_counted_and_forgotten(line):
     block, seen = run("IMAD.MOV.U32 R2, RZ, RZ, 0x7", "S2R R1, SR_TID.X", line, "IMAD.MOV.U32 R3, RZ, RZ, 0x9")
     assert sum(seen.unsupported.values()) <= 1
-    assert line.startswith(("ISETP", "MOV c")) or not block.known["R"][2].any()
+    assert line.startswith(("ISETP", "MOV c", "IMAD", "FSETP", "CALL")) or not block.known["R"][2].any()
     assert value(block, "R3") == 9, "what follows is computed"
+
+
+def test_what_is_not_known_is_named():
+    _, seen = run("FLO R2, R1", "FLO R3, R1", "CALL.REL.NOINC `(somewhere_else)")
+    assert seen.unsupported == {"FLO": 2, "CALL.REL.NOINC": 1}
 
 
 @pytest.mark.parametrize("jump", ["BRX R1 0x20", "RET.REL.NODEC R1 0x0"])
@@ -261,6 +273,87 @@ def test_an_unknown_predicate_does_not_become_known_by_a_select():
         assert not block.known["R"][number][:32].any()
     assert block.known["R"][4][:32].all()  # anything and zero is zero
     assert value(block, "R5") == 3
+
+
+def test_both_results_of_a_comparison_and_its_ways_to_join():
+    block, _ = run(
+        "S2R R0, SR_TID.X",
+        "ISETP.LT.AND P0, P1, R0, 0x8, PT",
+        "ISETP.LT.AND P2, P3, R0, 0x10, P0",
+        "ISETP.LT.XOR P4, PT, R0, 0x4, P0",
+        "VOTE.ANY R1, PT, P0",
+        *(f"SEL R{10 + i}, RZ, 0x1, !P{i}" for i in range(5)),
+    )
+    lanes = np.arange(32)
+    expected = [lanes < 8, lanes >= 8, lanes < 8, np.zeros(32), (lanes >= 4) & (lanes < 8)]
+    for i, flag in enumerate(expected):
+        assert block.value["R"][10 + i][:32].tolist() == flag.astype(int).tolist(), f"P{i}"
+    assert value(block, "R1") == 0xFF
+
+
+def test_wide_sums_take_negative_words_and_leave_their_carry_unknown():
+    block, _ = run(
+        "LDC.64 R2, c[0x0][0x210]",
+        "IADD.64 R4, R2, 0xfffffff0",
+        "IADD.64 R6, P0, R2, R2",
+        "SEL R8, RZ, 0x1, !P0",
+        "IADD3 R9, R2.H0_H0, 0x1, RZ",
+        "IMAD R10, P1, R2, 0x2, R2",
+        "SEL R11, RZ, 0x1, !P1",
+        constants={0x210: 0x20008, 0x214: 0x5},
+    )
+    assert (value(block, "R4"), value(block, "R5")) == (0x1FFF8, 0x5)
+    assert (value(block, "R6"), value(block, "R7")) == (0x40010, 0xA)
+    assert (value(block, "R9"), value(block, "R10")) == (0x9, 0x60018)
+    assert not block.known["R"][8][:32].any()
+    assert not block.known["R"][11][:32].any()
+
+
+def test_scaled_addresses_and_results_that_nobody_gets():
+    block, seen = run(
+        "S2R R1, SR_TID.X",
+        "MOV R2, 0x7",
+        "STS [R1.X4+0x100], R2",
+        "LDS RZ, [R1.X8]",
+        "FFMA RZ, R2, R2, R2",
+        "LDS R3, [R1.X4+0x100]",
+    )
+    places = {at // 16: kept[0].addresses[:32].tolist() for at, kept in seen.accesses.items()}
+    scaled = [0x100 + 4 * i for i in range(32)]
+    assert places == {2: scaled, 3: [8 * i for i in range(32)], 5: scaled}
+    assert value(block, "R3") == 7
+    assert seen.lane_fmas == 0
+
+
+@pytest.mark.parametrize(("right", "owned"), [("R4", 0), ("R5", 1)])
+def test_products_that_are_none_of_a_and_b_make_no_map(right, owned):
+    problem = Problem(m=1, n=1, k=1)
+    _, seen = run(
+        "LDC.64 R2, c[0x0][0x210]",
+        "LDG.E R4, desc[UR4][R2.64]",
+        "LDG.E R5, desc[UR4][R2.64+0x100]",
+        f"FFMA R6, R4, {right}, R6",
+        constants={0x210: 0x1000, 0x214: 0},
+    )
+    found = from_run("mine", seen, problem, (0x1000, 0x1100), 8)
+    assert (found is not None) == bool(owned)
+    assert found is None or found.owns[7] == ((0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("place", "layout"),
+    [
+        (lambda m, k: 17 * m + k, "row-wise, pitch 17 words"),
+        (lambda m, k: m + 20 * k, "transposed, pitch 20 words"),
+        (lambda m, k: 2 * m + 40 * k, "2 words along m, 40 along k"),
+        (lambda m, k: 16 * m + (k ^ m), "row-wise, swizzled"),
+        (lambda m, k: (m ^ k) + 16 * k, "transposed, swizzled"),
+        (lambda m, k: (16 * m + k) * 37 % 257, "scattered"),
+    ],
+)
+def test_layouts_in_shared_memory_are_told_apart(place, layout):
+    words = {(m, k): place(m, k) for m in range(16) for k in range(16)}
+    assert shared_layout(words, "m", "k", ("transposed", "row-wise")) == layout
 
 
 def test_predicates_travel_through_registers():

@@ -17,7 +17,8 @@ from compare.check import GpuExecutor, check_shape, fuzz
 from compare.contenders import KernelContender, contenders
 from compare.shapes import parse
 from handwritten import catalog
-from kernel.contract import Kernel, Launch, Problem, Tile, Unit
+from kernel import launch
+from kernel.contract import Kernel, Launch, Problem, TensorMap, Tile, Unit
 from kernel.errors import (
     BuildError,
     CatalogError,
@@ -266,6 +267,26 @@ def test_no_module_and_no_device_are_told_apart(monkeypatch):
             gemm(PLAIN, A, B)
         found.capabilities = ("90",)
         np.testing.assert_array_equal(gemm(PLAIN, A, B).c, A @ B)
+
+
+def test_a_tensor_map_that_the_driver_refuses_is_named_with_its_extents(monkeypatch):
+    record = TensorMap(
+        address=0, dtype="float16", shape=(64, 64), strides=(130,), box=(64, 8), element_strides=(1, 1), swizzle=128
+    )
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(MissingToolError, match=r"cuda.bindings cannot be imported .* pip install 'gemm-tracks\[gpu\]'"):
+        launch.encode(record)
+    monkeypatch.undo()
+    pytest.importorskip("cuda.bindings.driver")
+
+    def refuse(name, *values):
+        raise LaunchError(f"{name}: CUDA_ERROR_INVALID_VALUE")
+
+    monkeypatch.setattr(launch, "_call", refuse)
+    with pytest.raises(
+        LaunchError, match=r"cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE for TensorMap\(.*\(130,\)"
+    ):
+        launch.encode(record)
 
 
 # ---------------------------------------------------------------------- every error, then a good call

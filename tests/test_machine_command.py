@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 
 from compare.cli import main
+from cutlass_ref.cute.catalog import KERNELS as CUTE
 from handwritten.catalog import get
-from kernel.errors import TimeLimitError, UsageError
+from kernel.contract import Problem, Tile
+from kernel.errors import MachineFault, TimeLimitError, UsageError
 from kernel.machine import command
 from kernel.machine.execute import Attention
 from kernel.machine.ptx import parse
+from tests.wrong_kernels.catalog import WRONG
 
 SOURCE = Path(__file__).parent / "machine_kernels" / "double_buffer.cu"
 GRID, BLOCK = (2, 2, 1), (16, 16, 1)
@@ -118,6 +122,43 @@ def test_races_of_a_catalog_kernel_and_its_table():
     table = command.banks_text(command.banks(get("v4_pad")))
     assert "cp.async" in table
     assert "shared loads: " in table
+
+
+def test_a_kernel_that_does_wrong_has_no_counters_but_its_faults():
+    wrong = next(one.kernel for one in WRONG if one.kernel.name == "overruns_by_one")
+    with pytest.raises(MachineFault, match=r"write of 4 bytes out of bounds by thread .* of block \(0, 0, 0\)"):
+        command.banks(wrong, Problem(m=16, n=16, k=4))
+
+
+def test_races_are_looked_for_on_whole_tiles_where_ragged_ones_are_refused(monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "simulate", lambda kernel, problem, *more, **options: asked.append(problem))
+    cute = next(kernel for kernel in CUTE if kernel.name.startswith("cute_fp16_sm80_128x128x32"))
+    for kernel in (get("v4_pad"), cute):
+        command.races(kernel)
+    assert [(one.m, one.n, one.k) for one in asked] == [(130, 130, 35), (256, 256, 96)]
+    assert [one.lda for one in asked] == [35 + command.ROW_GAP, 96 + command.ROW_GAP]
+
+
+def test_a_map_of_lanes_needs_a_tile_of_numbers_that_its_type_holds():
+    with pytest.raises(UsageError, match="h0_mma_sync states no block tile, so there is no map of one"):
+        command.mapping(dataclasses.replace(get("h0_mma_sync"), tile=Tile()))
+    half = Problem(m=512, n=128, k=64, dtype_in="float16", dtype_out="float16")
+    with pytest.raises(UsageError, match="a tile of 512 x 64 halves has more elements than half-precision numbers"):
+        command.mapping(get("h0_mma_sync"), half)
+
+
+def test_a_map_of_lanes_leaves_out_what_fills_a_tile_beyond_the_operands():
+    whole = command.mapping(get("v4_pad"))
+    part = command.mapping(get("v4_pad"), Problem(m=128, n=6, k=16))
+    for lane, owned in part.owns.items():
+        assert set(owned) == {(row, column) for row, column in whole.owns[lane] if column < 6}
+
+
+def test_a_warp_that_only_copies_owns_what_its_kernels_instruction_defines():
+    found = command.mapping(get("h5_64x64"))
+    assert found.source.startswith("PTX ISA: ")
+    assert sorted(found.owns) == list(range(32))
 
 
 def test_a_limit_ends_a_kernel_that_does_not_and_until_then_it_says_how_far_it_is(forever, capsys):

@@ -66,6 +66,7 @@ def test_largest_shared_memory_of_a_block_fits_and_one_byte_more_does_not():
 
 def test_what_cannot_launch_says_why():
     assert "threads" in occupancy("sm_90", registers=32, threads=1025).why_none
+    assert "256 registers a thread, at most 255" in occupancy("sm_90", registers=256, threads=32).why_none
     assert "registers a block" in occupancy("sm_90", registers=255, threads=512).why_none
     # 5 warps are charged as 8: 8 x 8192 = 65536 fits, 9 warps are charged as 12.
     assert blocks(registers=255, threads=160) == 1

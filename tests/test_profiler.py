@@ -64,6 +64,29 @@ def test_without_permission_the_answer_says_so(fake_ncu):
     assert profiler.profile(["true"]).not_available.startswith("permission")
 
 
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("==PROF== Connected\n==ERROR== Failed to profile\n", "==ERROR== Failed to profile"),
+        ("the last that was said", "the last that was said"),
+    ],
+)
+def test_without_a_launch_the_answer_is_what_the_tool_said(fake_ncu, said, answer):
+    fake_ncu(VERSION + f"open(log[0], 'w').write({said!r})\nsys.exit(1)")
+    found = profiler.profile(["true"])
+    assert (found.not_available, found.launches) == (answer, ())
+
+
+def test_a_tool_that_says_nothing_profiled_nothing(fake_ncu):
+    fake_ncu(VERSION)
+    assert profiler.profile(["true"]).not_available.endswith(" profiled nothing")
+
+
+def test_a_tool_that_takes_too_long_is_ended(fake_ncu):
+    fake_ncu(VERSION + "sys.stdin.readline()\nimport signal; signal.pause()")
+    assert profiler.profile(["true"], timeout_s=0.05).not_available.endswith(" did not finish within 0.05 s")
+
+
 def test_a_metric_that_is_not_there_is_dropped_and_named(fake_ncu):
     fake_ncu(
         VERSION + f"metrics = [a for a in sys.argv if a.startswith('--metrics=')][0]\n"

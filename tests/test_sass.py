@@ -54,6 +54,23 @@ def test_instructions_are_taken_apart(listing):
     assert branch.text == "@P0 BRA `(.L_x_1)"
 
 
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("LDS.U8 R0, [R1]", 1),
+        ("LDG.E.S8 R0, desc[UR4][R2.64]", 1),
+        ("STG.E.U16 desc[UR4][R2.64], R0", 2),
+        ("LDS.S16 R0, [R1]", 2),
+        ("LDL.64 R0, [R1]", 8),
+        ("LDSM.16.M88.4 R0, [R1]", 16),
+        ("FFMA R0, R1, R2, R0", 0),
+    ],
+)
+def test_bytes_that_a_lane_moves(name, width):
+    instruction = sass.parse(f"        /*0000*/                   {name} ;").instructions[0]
+    assert (instruction.width, instruction.label) == (width, "")
+
+
 def test_what_is_never_executed_only_fills_slots(listing):
     assert listing.instructions[5].kind == "control"
 
@@ -123,6 +140,9 @@ def test_operands_in_one_bank_clash_and_reuse_cures_it():
     assert sass.operand_reads(ffmas("R0, R2, R2, R0")).reads == 2  # one register, read once
     kept = sass.operand_reads(ffmas("R1, R2.reuse, R5.reuse, R1", "R0, R2, R5, R0"))
     assert (kept.reads, kept.cycles, kept.clashes, kept.reused) == (4, 3, 1, 2)
+    assert (
+        sass.operand_reads(ffmas("R0, R2, c[0x0][0x210], R0", "R1, RZ, 2, UR4")).reads == 2
+    )  # no registers but R2, R0
 
 
 def test_reuse_is_kept_by_slot_and_bank_until_another_register_of_the_bank_comes():

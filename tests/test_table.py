@@ -196,6 +196,9 @@ def test_the_folder_is_the_variables_or_the_shipped_one_and_changes_are_seen(tmp
     monkeypatch.setenv("GEMM_TRACKS_TABLES", str(tmp_path / "none"))
     with pytest.raises(TableError, match="GEMM_TRACKS_TABLES"):
         tables.tables("fp32_simt")
+    monkeypatch.delenv("GEMM_TRACKS_TABLES")
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
+    assert tables.tables("fp32_simt") == ()
     monkeypatch.setenv("GEMM_TRACKS_TABLES", str(tmp_path))
     assert tables.tables("fp32_simt") == ()
     path = tmp_path / "nvidia-h200.fp32_simt.json"

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import struct
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -54,9 +55,9 @@ class CuteKernel(Kernel):
             attachments=attachments,
         )
 
+    @abstractmethod
     def programs(self) -> tuple[Program, ...]:
         """Every program that the kernel may be built from."""
-        raise NotImplementedError
 
 
 def _ptx(program: Program) -> str:
@@ -152,9 +153,9 @@ class NvidiaHgemm(CuteKernel):
     dtype_in: str = "float16"
     dtype_out: str = "float16"
 
+    @abstractmethod
     def program(self, layout: str) -> Program:
         """What one build is compiled from."""
-        raise NotImplementedError
 
     def programs(self) -> tuple[Program, ...]:
         return tuple(self.program(layout) for layout in self.layouts)

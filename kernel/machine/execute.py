@@ -36,6 +36,8 @@ from kernel.machine.ptx import Module, parse
 from kernel.machine.report import Counters, InstructionCount, Report
 from kernel.machine.shape import Checks, Shape
 
+MOST_WGMMA_THREADS = 800
+"""Each warpgroup takes one of the engine's 32 places beside its warps: 25 warps and 7."""
 MAX_FAULTS = 64
 MAP_ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 4}
 """Bytes of an element of each type that a tensor map can have."""
@@ -285,7 +287,11 @@ def _call(
     )
     status, stopped = _attended(run_it, watch, launch_record.n_blocks, attention)
     if status:
-        raise MachineFault(f"{code.name}: the engine refused the launch (status {status})")
+        # A block of more than 1,024 threads was refused before: this is the engine's other limit.
+        raise MachineFault(
+            f"{code.name}: {math.prod(launch.block)} threads a block; the PTX machine runs blocks of at most "
+            f"{MOST_WGMMA_THREADS} where the kernel uses wgmma"
+        )
     if trace and result.n_trace > trace:
         raise MachineFault(f"{code.name}: {result.n_trace} accesses, {trace} can be recorded; run fewer blocks")
     return faults[: result.n_faults], counts, result, accesses[: result.n_trace] if trace else None, stopped

@@ -453,10 +453,10 @@ class Lowering:
         return self.register(match[1]), offset
 
     def vector(self, text: str, kind: int) -> list[int]:
-        """Operand slots of ``{a, b, …}`` or of a single operand."""
-        if text.startswith("{"):
-            return [self.operand(part.strip(), kind) for part in text[1:-1].split(",")]
-        return [self.operand(text, kind)]
+        """Operand slots of ``{a, b, …}``; a single operand needs braces too, as for ptxas."""
+        if not text.startswith("{"):
+            raise _Unsupported(f"operand {text} is no vector")
+        return [self.operand(part.strip(), kind) for part in text[1:-1].split(",")]
 
     def predicate(self, text: str, out: Lowered) -> int:
         """Slot of a predicate; a ``!`` is noted in the flags."""

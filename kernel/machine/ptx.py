@@ -329,7 +329,7 @@ def _body(text: str, at: int, end: int, line: int, function: Function) -> None:
             continue
         found = _STATEMENT.match(text, at, end)
         if found is None:
-            raise MachineFault(f"PTX line {line}: a statement without an end: {text[at : at + 60]!r}")
+            raise MachineFault(f"PTX line {line}: a statement without an end: {text[at : min(at + 60, end)]!r}")
         statement = found[0][:-1]
         if first == ".":
             register = _REG.match(found[0])
