@@ -1,5 +1,5 @@
-// What v18 and v20 share: the launch that transposes A, and the threads and stages of the product that follows.
-// A stage is BLOCK_K rows of A transposed, then as many of B, as the copy engine brings them.
+// What v18 and v20 share: the launch that transposes A, and the threads and stages of the product that
+// follows. A stage is BLOCK_K rows of A transposed, then as many of B, as the copy engine brings them.
 #pragma once
 #include "early_tile.cuh"
 #include "hopper.cuh"

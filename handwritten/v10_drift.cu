@@ -1,7 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v9's loop, on v8's tile and with its stream-K, warps that drift: their threads arrive at an
 // mbarrier in the middle of a tile and ask at its end whether all others are that far, so that few wait for
-// first fragments at once. Limited by loads of A that ptxas moves to their use. Refuses nothing but 2^31 tiles.
+// first fragments at once. Limited by loads of A that ptxas moves to their use. Refuses nothing but 2^31
+// tiles.
 #include "hopper.cuh"
 #include "stream_tile.cuh"
 

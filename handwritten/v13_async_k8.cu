@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v12's stream-K the main loop of cute_sgemm: five stages of eight steps, A transposed by 4-byte
-// cp.async, and the next tile's first fragments read before a tile's last FFMAs. What limits it is not
-// measured yet. Refuses nothing but 2^31 tiles.
+// cp.async, and the next tile's first fragments read before a tile's last FFMAs. Limited by issue slots,
+// which copies of 4 bytes take. Refuses nothing but 2^31 tiles.
 #include "async_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)

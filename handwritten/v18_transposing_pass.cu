@@ -1,8 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // Adds to v14's stream-K a first launch that transposes A into the workspace, so that the copy engine brings
-// both operands as fragments want them: one thread loads through mbarriers, eight warps only multiply. Limited
-// by waits for fragments at the ends of tiles, by the pass where n is small. Refuses nothing but 2^31 tiles: a
-// base or pitch of B that is no multiple of 16 bytes goes to v14.
+// both operands as fragments want them: one thread loads through mbarriers, eight warps only multiply.
+// Limited by waits for fragments at the ends of tiles, by the pass where n is small. Refuses nothing but 2^31
+// tiles: a base or pitch of B that is no multiple of 16 bytes goes to v14.
 #include "pass_tile.cuh"
 
 // The step of a tile after which the stage of the tile before is given back.

@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
 // v14's grid build with the FFMAs of a step in another order: down pairs of columns, so that a step begins as
-// soon as A's fragment and a quarter of B's are there. Tiles go out in groups of rows, which keeps L2's part of
-// A and B nearly square. Limited by idle SMs in the last wave. Refuses nothing but a grid of 2^31 blocks.
+// soon as A's fragment and a quarter of B's are there. Tiles go out in groups of rows, which keeps L2's part
+// of A and B nearly square. Limited by idle SMs in the last wave. Refuses nothing but a grid of 2^31 blocks.
 #include "early_tile.cuh"
 #include "tile_order.cuh"
 

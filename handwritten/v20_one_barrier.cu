@@ -1,8 +1,8 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, all row-major.
-// v18's pass and copies, v19's order of FFMAs, and one barrier a tile: the warp that loads meets the eight that
-// multiply, hands over what has arrived and takes back the stage of the tile before. Limited by the FMA pipe, by
-// the pass where n is small. Refuses nothing but 2^31 tiles: a base or pitch of B that is no multiple of 16
-// bytes goes to v14.
+// v18's pass and copies, v19's order of FFMAs, and one barrier a tile: the warp that loads meets the eight
+// that multiply, hands over what has arrived and takes back the stage of the tile before. Limited by the FMA
+// pipe, by the pass where n is small. Refuses nothing but 2^31 tiles: a base or pitch of B that is no
+// multiple of 16 bytes goes to v14.
 #include "pass_tile.cuh"
 #include "tile_order.cuh"
 
@@ -19,8 +19,9 @@ __device__ __forceinline__ void meet() {
 // The warp that loads: tiles in the order of items, NUM_STAGES - 1 ahead of the one that is multiplied.
 struct Supply {
     const TensorMap *a_map, *b_map;
-    uint32_t stages, full;  // the first stage, and the first of the barriers that say that a stage's bytes are in
-    bool asks;              // one lane does
+    // The first stage, and the first of the barriers that say that a stage's bytes are in.
+    uint32_t stages, full;
+    bool asks;  // one lane does
     Ring<NUM_STAGES> filled = {}, next = {};
     int waiting = 0;  // tiles that were asked for and not handed over
 
