@@ -103,15 +103,6 @@ __device__ __forceinline__ void multiply(ThreadTile& acc, const Fragments& f) {
 #endif
 }
 
-// No FFMA before this is moved behind it: nvcc (13.0) would sink a stage's first step, whose fragments the
-// stage before has read, among the second's.
-__device__ __forceinline__ void keep_here(ThreadTile& acc) {
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-        for (int j = 0; j < THREAD_N; ++j) asm volatile("" : "+f"(acc.value[i][j]));
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     ENTRY(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int m, int n,
           int k, long long lda, long long ldb, long long ldc, float alpha, float beta, int slices, int parts,
@@ -174,6 +165,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                     commit_copies();
                 }
                 multiply(acc, fragments[kk % 2]);
+                // nvcc (13.0) would sink a stage's first step, whose fragments the stage before has read,
+                // among the second's.
                 if (NAME_HINT && kk == 0) keep_here(acc);
             }
             fill = stage;

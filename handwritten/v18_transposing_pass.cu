@@ -8,15 +8,6 @@
 // The step of a tile after which the stage of the tile before is given back.
 constexpr int RELEASE_STEP = 1;
 
-// Ties the accumulators to this place. Without it ptxas (13.0) keeps less of the order: 1.70 register reads
-// an FFMA, with it 1.55.
-__device__ __forceinline__ void keep_here(ThreadTile& acc) {
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-        for (int j = 0; j < THREAD_N; ++j) asm volatile("" : "+f"(acc.value[i][j]));
-}
-
 // Arrives if there is a barrier, without a branch around it.
 __device__ __forceinline__ void arrive_if(uint32_t barrier) {
     asm volatile(
@@ -104,6 +95,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1)
                     read_step(fragments[0], a_mine + follow * STAGE_BYTES, b_mine + follow * STAGE_BYTES);
                 }
                 multiply_step(acc, fragments[kk % 2]);
+                // Without this ptxas (13.0) keeps less of the order: 1.70 register reads an FFMA, with
+                // it 1.55.
                 if (kk == 0) keep_here(acc);
                 // A load may still be under way when the instruction after it runs, so the stage of a tile is
                 // given back in the next one: by then all that was read from it has been multiplied.
