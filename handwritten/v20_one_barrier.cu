@@ -11,9 +11,10 @@
 #endif
 static_assert(NUM_STAGES >= 3, "one stage is read, one has arrived, one is on its way");
 
-// Barrier of those that multiply and of the warp that loads; 0 belongs to __syncthreads.
+// Barrier of those that multiply and of the warp that loads; 0 belongs to __syncthreads. Not bar.sync: the
+// two roles meet by different instructions, which the aligned form is reported for (synccheck).
 __device__ __forceinline__ void meet() {
-    asm volatile("bar.sync 1, %0;" ::"n"(THREADS + 32) : "memory");
+    asm volatile("barrier.sync 1, %0;" ::"n"(THREADS + 32) : "memory");
 }
 
 // The warp that loads: tiles in the order of items, NUM_STAGES - 1 ahead of the one that is multiplied.
