@@ -42,19 +42,21 @@ def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
     """Waves times k: how much of k one resident block works through, of ``slots`` resident at once.
 
     Whole waves, and whole steps of the block tile along k. Where a launch has more blocks than there are tiles, each
-    tile is cut along k into that many; kernels that share tiles along k, which is what a workspace is for, fill
-    their blocks evenly instead.
+    tile is cut along k into that many; kernels that share tiles along k, which is what the workspace of a launch that
+    multiplies is for, fill their blocks evenly instead.
     """
-    tile = kernel.runner(problem).tile
+    runner = kernel.runner(problem)
+    tile = runner.tile
     rows, columns = (max(t, 1) * max(c, 1) for t, c in ((tile.BLOCK_M, tile.CLUSTER_M), (tile.BLOCK_N, tile.CLUSTER_N)))
     clusters = ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
     tiles = clusters * max(tile.CLUSTER_M, 1) * max(tile.CLUSTER_N, 1)
     step = max(tile.BLOCK_K, 1)
     depth = ceil_div(max(problem.k, 1), step) * step
     launches = kernel.launches(problem)
-    blocks = max(launch.blocks for launch in launches)
-    if any(launch.workspace for launch in launches):
-        return max(tiles * depth / min(slots, blocks), step)
+    multiplying = [launch for launch in launches if launch.entry == getattr(runner, "entry", launch.entry)] or launches
+    if any(launch.workspace for launch in multiplying):
+        return max(tiles * depth / min(slots, max(launch.blocks for launch in launches)), step)
+    blocks = max(launch.blocks for launch in multiplying)
     if blocks > tiles:
         parts = blocks / tiles
         return ceil_div(blocks, slots) * max(depth / parts, step)
@@ -82,15 +84,18 @@ def predictions(
 ) -> dict[str, Prediction]:
     """By name: predicted times of the kernels that run the problem themselves and were timed nearby.
 
-    One that would hand the problem over is left to the kernel it hands it to, whose rates are its own. Where none of
-    the ``neighbours`` nearest shapes has such a kernel, the next ones are asked.
+    One that would hand the problem over is left to the kernel it hands it to, whose rates are its own. A shape whose
+    fastest kernel would do so is asked too, but does not count as one of the ``neighbours`` nearest: those who run
+    an unaligned problem best are timed at unaligned shapes. Where none of them has a kernel, the next ones are asked.
     """
     found: dict[str, Prediction] = {}
     runs = {name: _runs(kernel, problem) for name, kernel in kernels.items() if name in table.kernels}
     near = sorted(table.entries, key=lambda entry: distance(entry, problem))
-    for number, entry in enumerate(near):
-        if number >= neighbours and found:
+    counted = 0
+    for entry in near:
+        if counted >= neighbours and found:
             break
+        counted += bool(runs.get(entry.kernel))
         tuned = entry.problem(problem.dtype_in, problem.dtype_acc)
         for name, us in entry.times_us.items():
             if name in found or not runs.get(name) or not _runs(kernels[name], tuned):

@@ -49,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t empty = full + NUM_STAGES * 8;  // the stage has been multiplied, in all blocks
 
     if (threadIdx.x == 0) {
-        prefetch_map(&a_map), prefetch_map(&b_map), prefetch_map(&c_map);
+        prefetch_map(&a_map), prefetch_map(&b_map);
+        if constexpr (!C_BY_ELEMENT) prefetch_map(&c_map);
         for (int s = 0; s < NUM_STAGES; ++s) {
             barrier_init(full + s * 8, 1);
             barrier_init(empty + s * 8, CONSUMERS * PARTNERS);
@@ -174,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             release(previous);
             store_rows<0, true>(acc, destination, row, col, stores + consumer * STORE_BUFFERS * STORE_BYTES);
         }
-        if (thread == 0) wait_boxes_read<0>();  // shared memory outlives its readers
+        if (!C_BY_ELEMENT && thread == 0) wait_boxes_read<0>();  // shared memory outlives its readers
     }
     if constexpr (BLOCKS > 1) sync_cluster();  // and its remote arrivals
 }

@@ -210,18 +210,9 @@ class WgmmaKernel(TensorKernel):
 
     def beyond_tensor_maps(self, problem: Problem) -> str | None:
         """Why the operands cannot be described by tensor maps, or None if they can."""
-        size_in, size_out = ITEMSIZE[self.dtype_in], ITEMSIZE[problem.dtype_out]
-        for name, align, pitch in (
-            ("A", problem.align_a, problem.lda * size_in),
-            ("B", problem.align_b, problem.ldb * size_in),
-            ("C", problem.align_c, problem.ldc * size_out),
-        ):
-            if align % MAP_ALIGNMENT:
-                return f"{name}'s base is a multiple of {align} bytes only; a tensor map needs {MAP_ALIGNMENT}"
-            if pitch % MAP_ALIGNMENT:
-                return f"{name}'s pitch is {pitch} bytes; a tensor map needs a multiple of {MAP_ALIGNMENT}"
-            if pitch >= PITCH_LIMIT:
-                return f"{name}'s pitch is {pitch} bytes; a tensor map needs less than {PITCH_LIMIT}"
+        size_out = ITEMSIZE[problem.dtype_out]
+        for reason in _without_map(problem).values():
+            return reason
         if not self.any_width and problem.n * size_out % MAP_ALIGNMENT:
             return f"a row of C is {problem.n * size_out} bytes; {self.name} writes multiples of {MAP_ALIGNMENT}"
         if problem.layout[1] == "r" and self.b_is_three_dimensional and problem.n % self.b_columns:
@@ -326,6 +317,24 @@ class WgmmaKernel(TensorKernel):
         c = Argument(data=struct.pack("<Q", pointers.c))
         pitch = Argument(data=struct.pack("<q", problem.ldc))
         return ((*maps, c, *_extents(problem), pitch, *_scalars(problem)),)
+
+
+def _without_map(problem: Problem) -> dict[str, str]:
+    """Operands (A, B, C) whose base or pitch no tensor map can have, each with the reason."""
+    size_in, size_out = ITEMSIZE[problem.dtype_in], ITEMSIZE[problem.dtype_out]
+    found = {}
+    for name, align, pitch in (
+        ("A", problem.align_a, problem.lda * size_in),
+        ("B", problem.align_b, problem.ldb * size_in),
+        ("C", problem.align_c, problem.ldc * size_out),
+    ):
+        if align % MAP_ALIGNMENT:
+            found[name] = f"{name}'s base is a multiple of {align} bytes only; a tensor map needs {MAP_ALIGNMENT}"
+        elif pitch % MAP_ALIGNMENT:
+            found[name] = f"{name}'s pitch is {pitch} bytes; a tensor map needs a multiple of {MAP_ALIGNMENT}"
+        elif pitch >= PITCH_LIMIT:
+            found[name] = f"{name}'s pitch is {pitch} bytes; a tensor map needs less than {PITCH_LIMIT}"
+    return found
 
 
 def _tensor_map(
@@ -615,4 +624,186 @@ H8 = OrderedKernel(
     summary="h7 whose neighbouring tiles run on SMs of one GPC, which share address translation",
 )
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)
+PASS_THREADS, PASS_ROWS, PASS_STRIP = 256, 8, 64
+"""Threads in a block of the pass; rows, and elements of each, that a warp copies at a time."""
+PASS_BLOCKS = 2**22
+"""Blocks that copy one operand at most; from there on a warp takes several strips."""
+COPY_ALIGNMENT = 256
+"""Bytes: copies begin at multiples of this in the workspace."""
+COPY_LIMIT = 2**40
+"""Bytes of the workspace beyond which operands are not copied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedKernel(OverlappedKernel):
+    """h5 on copies: a first launch gives A and B pitches that tensor maps can have, and C is written by element.
+
+    Either is done only where an operand needs it. The workspace is A's copy, then B's. ``tma_packed_ab`` says which
+    are copied, ``_c_by_element`` after it, or alone, that C has no tensor map.
+    """
+
+    unpacked: OverlappedKernel
+    """Runs what tensor maps describe as it is."""
+
+    def lacking(self, problem: Problem) -> str:
+        """Operands that no tensor map describes: letters of ``abc``."""
+        return "".join(_without_map(problem)).lower()
+
+    def copied_rows(self, problem: Problem) -> dict[str, tuple[int, int]]:
+        """Rows and elements in each of every operand that is copied."""
+        rows = {"a": problem.m, "b": problem.n if problem.layout[1] == "c" else problem.k}
+        width = {"a": problem.a_width, "b": problem.b_width}
+        return {name: (rows[name], width[name]) for name in self.lacking(problem) if name in rows}
+
+    @staticmethod
+    def copy_pitch(width: int) -> int:
+        """Elements from one row of a copy to the next: whole lines where a row has one, else whole 16 bytes."""
+        step = PASS_STRIP if width > PASS_STRIP else MAP_ALIGNMENT // 2
+        return ceil_div(width, step) * step
+
+    def copy_offsets(self, problem: Problem) -> tuple[dict[str, int], int]:
+        """Bytes of the workspace before each copy, and in all."""
+        offsets, end = {}, 0
+        for name, (rows, width) in self.copied_rows(problem).items():
+            offsets[name] = end
+            size = ITEMSIZE[self.dtype_in] * rows * self.copy_pitch(width)
+            end += ceil_div(size, COPY_ALIGNMENT) * COPY_ALIGNMENT
+        return offsets, end
+
+    def beyond_tensor_maps(self, problem: Problem) -> str | None:
+        """Why not even copies can be described by tensor maps, or None if they can."""
+        _, size = self.copy_offsets(problem)
+        return f"copies of A and B would take {size} bytes; at most {COPY_LIMIT} are taken" if size > COPY_LIMIT else None
+
+    def runner(self, problem: Problem) -> TensorKernel:
+        return super().runner(problem) if self.lacking(problem) else self.unpacked.runner(problem)
+
+    def why(self, problem: Problem) -> str:
+        return super().why(problem) if self.lacking(problem) else "tensor maps describe A, B and C as they are"
+
+    def variant(self, problem: Problem) -> str:
+        if self.runner(problem) is not self:
+            return super().variant(problem)
+        copied, by_element = "".join(self.copied_rows(problem)), "c" in self.lacking(problem)
+        return "tma" + (f"_packed_{copied}" if copied else "") + ("_c_by_element" if by_element else "")
+
+    def brings_b_at_once(self, problem: Problem) -> bool:
+        """As in h5; a copy has zeros beyond n."""
+        copied = self.copied_rows(problem).get("b")
+        if not copied or not self.at_once or problem.layout[1] == "c":
+            return super().brings_b_at_once(problem)
+        return self.copy_pitch(copied[1]) % self.b_columns == 0
+
+    def packing_unit(self) -> Unit:
+        """The build that copies."""
+        flags = (f"-DPASS_THREADS={PASS_THREADS}", f"-DPASS_ROWS={PASS_ROWS}", f"-DPASS_STRIP={PASS_STRIP}")
+        return Unit(name=f"{self.name}.pass", arch=self.arch, source=FOLDER / "h9_packed.cu", flags=flags)
+
+    def unit(self, layout: str, dtype_out: str, at_once: bool = False, by_element: bool = False) -> Unit:
+        unit = super().unit(layout, dtype_out, at_once)
+        if not by_element:
+            return unit
+        return dataclasses.replace(unit, name=f"{unit.name}_c_by_element", flags=(*unit.flags, "-DC_BY_ELEMENT=1"))
+
+    def unit_for(self, problem: Problem) -> Unit:
+        at_once = self.brings_b_at_once(problem)
+        return self.unit(problem.layout, problem.dtype_out, at_once, "c" in self.lacking(problem))
+
+    def units(self) -> tuple[Unit, ...]:
+        own = [
+            self.unit(layout, out, at_once, by_element)
+            for by_element in (False, True)
+            for layout in self.layouts
+            for at_once in ((True, False) if self.at_once and layout[1] == "r" else (False,))
+            for out in OUTPUTS
+        ]
+        others = (self.unpacked, *self.fallbacks)
+        first, *more = (unit for kernel in others for unit in kernel.units())
+        return tuple(dict.fromkeys([first, *own, self.packing_unit(), *more]))
+
+    def launches(self, problem: Problem) -> tuple[Launch, ...]:
+        if self.runner(problem) is not self or not self.copied_rows(problem):
+            return super().launches(problem)
+        (product,) = super().launches(problem)
+        _, workspace = self.copy_offsets(problem)
+        packing = Launch(
+            unit=self.packing_unit(),
+            entry="h9_packed_pass",
+            grid=(sum(self.packing_blocks(problem).values()), 1, 1),
+            block=(PASS_THREADS, 1, 1),
+            overlaps=True,
+            workspace=workspace,
+        )
+        return (packing, product)
+
+    def packing_blocks(self, problem: Problem) -> dict[str, int]:
+        """Blocks that copy each operand: a warp for each strip of rows."""
+        blocks = {}
+        for name, (rows, width) in self.copied_rows(problem).items():
+            strips = ceil_div(self.copy_pitch(width), PASS_STRIP)
+            at_least, wanted = (ceil_div(32 * n, PASS_THREADS) for n in (strips, strips * ceil_div(rows, PASS_ROWS)))
+            blocks[name] = max(at_least, min(wanted, PASS_BLOCKS))
+        return blocks
+
+    def on_copies(self, problem: Problem, pointers: Pointers) -> tuple[Problem, Pointers]:
+        """The problem, and where its operands are, once the first launch is done."""
+        changes: dict[str, int] = {}
+        places: dict[str, int] = {}
+        offsets, _ = self.copy_offsets(problem)
+        for name, (_, width) in self.copied_rows(problem).items():
+            changes[f"ld{name}"] = self.copy_pitch(width)
+            places[name] = pointers.workspace + offsets[name]
+        return problem.replace(**changes), dataclasses.replace(pointers, **places)
+
+    def spans_of_b(self, problem: Problem, pointers: Pointers, share: int = 1) -> TensorMap:
+        """As in h5, and of a copy the zeros beyond n too."""
+        spans = ceil_div(problem.n, self.b_columns)
+        record = super().spans_of_b(problem, pointers, share)
+        return dataclasses.replace(record, shape=(*record.shape[:2], spans))
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        """Tensor maps of A, B and C, of copies where there are any; C's is of no use where it is written by element."""
+        copies, places = self.on_copies(problem, pointers)
+        a, b, c = WgmmaKernel.maps(self, copies, places)
+        yield from (a, self.spans_of_b(copies, places) if self.brings_b_at_once(problem) else b, c)
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        packed = super().pack(problem, pointers)
+        if self.runner(problem) is not self:
+            return packed
+        (product,) = packed
+        if "c" in self.lacking(problem):
+            product = (*product[:2], Argument(data=bytes(128)), *product[3:])
+        blocks = self.packing_blocks(problem)
+        if not blocks:
+            return (product,)
+        (copies, places), rows = self.on_copies(problem, pointers), self.copied_rows(problem)
+        moved = (
+            (pointers.a, places.a, *rows.get("a", (0, 0)), problem.lda, copies.lda),
+            (pointers.b, places.b, *rows.get("b", (0, 0)), problem.ldb, copies.ldb),
+        )
+        copied = tuple(Argument(data=struct.pack("<QQiiqq", *one)) for one in moved)
+        return ((*copied, Argument(data=struct.pack("<I", blocks.get("a", 0)))), product)
+
+
+def _packed(unpacked: OverlappedKernel, name: str) -> PackedKernel:
+    """h9 in the tile of one of h5's kernels."""
+    tile = unpacked.tile
+    return PackedKernel(
+        name=name,
+        unpacked=unpacked,
+        shares=unpacked.entry,
+        tile=tile,
+        at_once=unpacked.at_once,
+        store_bytes=unpacked.store_bytes,
+        swizzle=unpacked.swizzle,
+        in_default_set=False,  # where tensor maps describe all operands, as in a default run but at 4092, it is h5
+        largest_timed=unpacked.largest_timed,
+        summary=f"{unpacked.name} on copies where A or B is unaligned, and C by element where that is",
+    )
+
+
+H9 = _packed(H5, "h9_packed")
+H9_TILES = (_packed(next(one for one in H5_TILES if one.name == "h5_64x128"), "h9_packed_64x128"),)
+
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8, H9, *H9_TILES)

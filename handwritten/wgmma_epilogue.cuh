@@ -7,9 +7,13 @@
 #if !defined(STORE_COLS) || !defined(STORE_BUFFERS)
 #error "STORE_COLS and STORE_BUFFERS come from handwritten/tensor_catalog.py"
 #endif
+#if !defined(C_BY_ELEMENT)
+#define C_BY_ELEMENT 0  // 1 where C has no tensor map, which handwritten/tensor_catalog.py asks of h9 alone
+#endif
 constexpr int STORE_ROW_BYTES = STORE_COLS * OUT_BYTES;  // a row of a store buffer, which is C's swizzle span
 constexpr int STORE_BYTES = 64 * STORE_ROW_BYTES;
 static_assert(STORE_ROW_BYTES == 128 || STORE_ROW_BYTES == 64, "one swizzle span");
+static_assert(!C_BY_ELEMENT || STORE_ROW_BYTES == 128, "a row of a store buffer is a word for each lane");
 
 struct Destination {
     const TensorMap* map;
@@ -60,7 +64,7 @@ __device__ __forceinline__ void stage_columns(uint32_t first, int offset, const 
     }
 }
 
-// d += beta * C for the elements of these 64 rows that exist; pairs are aligned, since C has a tensor map.
+// d += beta * C for the elements of these 64 rows that exist; pairs are aligned where C has a tensor map.
 template <int COUNT>
 __device__ __forceinline__ void add_old(float (&d)[COUNT], const Destination& to, int row, int col) {
     const int thread = threadIdx.x % 128;
@@ -71,7 +75,7 @@ __device__ __forceinline__ void add_old(float (&d)[COUNT], const Destination& to
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (c_row + half * 8 < to.m && c_col + j * 8 < to.n) {
-                const float2 old = read_pair(c[half] + j * 8, true, c_col + j * 8 + 1 < to.n);
+                const float2 old = read_pair(c[half] + j * 8, !C_BY_ELEMENT, c_col + j * 8 + 1 < to.n);
                 d[j * 4 + half * 2] += to.beta * old.x;
                 d[j * 4 + half * 2 + 1] += to.beta * old.y;
             }
@@ -97,6 +101,42 @@ __device__ __forceinline__ void write_box(const Destination& to, uint32_t buffer
     }
 }
 
+// The same for every box where C has no tensor map: a warp writes 16 rows in words of four bytes, all lanes
+// along one row. A row of FP16 that begins between two words has an element before its first whole one, and
+// may have one after its last; those of all 16 rows are written together.
+__device__ __forceinline__ void write_box_in_words(const Destination& to, uint32_t buffer, int row, int col) {
+    constexpr int ROWS = 16;
+    const int lane = threadIdx.x % 32, first_row = threadIdx.x % 128 / 32 * ROWS;
+    const int width = min(to.n - col, STORE_COLS), rows = min(to.m - row - first_row, ROWS);
+    const uint32_t from = buffer + first_row * STORE_ROW_BYTES;
+    Out* const first = to.c + static_cast<long long>(row + first_row) * to.ldc + col;
+    const auto begins_between_words = [](const Out* c) {
+        return OUT_BYTES == 2 ? static_cast<int>(reinterpret_cast<uintptr_t>(c) / 2 & 1) : 0;
+    };
+    Out* c = first;
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i, c += to.ldc) {
+        const uint32_t place = from + i * STORE_ROW_BYTES + (lane * 4 ^ (i & 7) * 16);
+        uint32_t word = *static_cast<const uint32_t*>(__cvta_shared_to_generic(place));
+        const int skipped = begins_between_words(c), at = lane * (4 / OUT_BYTES) + skipped;
+        if constexpr (OUT_BYTES == 2) {
+            const uint32_t next = __shfl_down_sync(0xFFFFFFFF, word, 1);
+            word = __byte_perm(word, next, skipped ? 0x5432 : 0x3210);
+        }
+        if (i < rows && at + 4 / OUT_BYTES <= width) *reinterpret_cast<uint32_t*>(c + at) = word;
+    }
+    if constexpr (OUT_BYTES == 2) {
+        const int i = lane / 2;  // lanes of even number take the start of a row, the others its end
+        c = first + i * to.ldc;
+        const int skipped = begins_between_words(c), at = lane % 2 ? width - 1 : 0;
+        const bool left = lane % 2 ? (width - skipped) % 2 : skipped;
+        if (i < rows && width > 0 && left) {
+            const uint32_t place = from + i * STORE_ROW_BYTES + (at * 2 ^ (i & 7) * 16);
+            c[at] = *static_cast<const Out*>(__cvta_shared_to_generic(place));
+        }
+    }
+}
+
 // C[row : row + 64, col : col + 2 * COUNT] = alpha * d + beta * C, by one warpgroup; buffers are its own.
 // FIRST numbers the call's first box among those that the tile has stored; a tile starts at 0 on empty
 // buffers. Where rows of C may end within a piece, ANY_WIDTH is needed.
@@ -116,15 +156,20 @@ __device__ __forceinline__ void store_rows(float (&d)[COUNT], const Destination&
     for (int i = 0; i < COUNT / (STORE_COLS / 2); ++i) {
         const int box = FIRST + i, box_col = col + i * STORE_COLS;
         const int offset = box % STORE_BUFFERS * STORE_BYTES;
-        // The copy engine has to have read what was in this buffer.
+        // The copy engine, or every warp, has to have read what was in this buffer.
         if (box == 0) {
-            if (thread == 0) wait_boxes_read<0>();
+            if (!C_BY_ELEMENT && thread == 0) wait_boxes_read<0>();
             sync_warpgroup(id);
         } else if (box >= STORE_BUFFERS) {
-            if (thread == 0) wait_boxes_read<STORE_BUFFERS - 1>();
+            if (!C_BY_ELEMENT && thread == 0) wait_boxes_read<STORE_BUFFERS - 1>();
             sync_warpgroup(id);
         }
         stage_columns(first, offset, d + i * (STORE_COLS / 2));
+        if constexpr (C_BY_ELEMENT) {
+            sync_warpgroup(id);
+            write_box_in_words(to, buffers + offset, row, box_col);
+            continue;
+        }
         fence_to_async();
         sync_warpgroup(id);
         const bool by_element = ANY_WIDTH && ends_within_piece(to.n, box_col);
