@@ -22,13 +22,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from handwritten.table import Entry, Table, alignment_class, fingerprint, nearest, tables
+from handwritten.table import WIDEST, Entry, Table, alignment_class, fingerprint, nearest, tables
 from kernel.contract import Argument, Kernel, Launch, Pointers, Problem, Unit, ceil_div
 
 NEIGHBOURS = 4
 """Tuned shapes whose kernels are considered for a problem between them."""
 LAYOUT_STEP, ALIGNMENT_STEP, OUTPUT_STEP = 1.0, 0.5, 0.25
 """Distances, in doublings of an extent: another layout, half the alignment, another output type."""
+MAP_STEP = 8.0
+"""The same, of FP16 operands that tensor maps describe from others: other kernels run those, and h0 at a fifth of its
+rate, so that a shape of the other kind counts only where there is none of its own."""
 
 
 class Choice(NamedTuple):
@@ -53,7 +56,7 @@ def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
     step = max(tile.BLOCK_K, 1)
     depth = ceil_div(max(problem.k, 1), step) * step
     launches = kernel.launches(problem)
-    multiplying = [launch for launch in launches if launch.entry == getattr(runner, "entry", launch.entry)] or launches
+    multiplying = [launch for launch in launches if launch.entry == getattr(runner, "entry", launch.entry)]
     if any(launch.workspace for launch in multiplying):
         return max(tiles * depth / min(slots, max(launch.blocks for launch in launches)), step)
     blocks = max(launch.blocks for launch in multiplying)
@@ -68,7 +71,9 @@ def distance(entry: Entry, problem: Problem) -> float:
     extents = ((entry.m, problem.m), (entry.n, problem.n), (entry.k, problem.k))
     apart = math.dist(*zip(*((math.log2(a), math.log2(max(b, 1))) for a, b in extents), strict=True))
     apart += LAYOUT_STEP * sum(a != b for a, b in zip(entry.layout, problem.layout, strict=True))
-    apart += ALIGNMENT_STEP * abs(math.log2(entry.align / alignment_class(problem)))
+    align = alignment_class(problem)
+    apart += ALIGNMENT_STEP * abs(math.log2(entry.align / align))
+    apart += MAP_STEP * (problem.dtype_in == "float16" and (entry.align < WIDEST) != (align < WIDEST))
     return apart + OUTPUT_STEP * (entry.dtype_out != problem.dtype_out)
 
 
@@ -84,18 +89,15 @@ def predictions(
 ) -> dict[str, Prediction]:
     """By name: predicted times of the kernels that run the problem themselves and were timed nearby.
 
-    One that would hand the problem over is left to the kernel it hands it to, whose rates are its own. A shape whose
-    fastest kernel would do so is asked too, but does not count as one of the ``neighbours`` nearest: those who run
-    an unaligned problem best are timed at unaligned shapes. Where none of them has a kernel, the next ones are asked.
+    One that would hand the problem over is left to the kernel it hands it to, whose rates are its own. Where none of
+    the ``neighbours`` nearest shapes has such a kernel, the next ones are asked.
     """
     found: dict[str, Prediction] = {}
     runs = {name: _runs(kernel, problem) for name, kernel in kernels.items() if name in table.kernels}
     near = sorted(table.entries, key=lambda entry: distance(entry, problem))
-    counted = 0
-    for entry in near:
-        if counted >= neighbours and found:
+    for number, entry in enumerate(near):
+        if number >= neighbours and found:
             break
-        counted += bool(runs.get(entry.kernel))
         tuned = entry.problem(problem.dtype_in, problem.dtype_acc)
         for name, us in entry.times_us.items():
             if name in found or not runs.get(name) or not _runs(kernels[name], tuned):

@@ -673,7 +673,9 @@ class PackedKernel(OverlappedKernel):
     def beyond_tensor_maps(self, problem: Problem) -> str | None:
         """Why not even copies can be described by tensor maps, or None if they can."""
         _, size = self.copy_offsets(problem)
-        return f"copies of A and B would take {size} bytes; at most {COPY_LIMIT} are taken" if size > COPY_LIMIT else None
+        if size > COPY_LIMIT:
+            return f"copies of A and B would take {size} bytes; {self.name} takes at most {COPY_LIMIT}"
+        return None
 
     def runner(self, problem: Problem) -> TensorKernel:
         return super().runner(problem) if self.lacking(problem) else self.unpacked.runner(problem)
@@ -701,9 +703,8 @@ class PackedKernel(OverlappedKernel):
 
     def unit(self, layout: str, dtype_out: str, at_once: bool = False, by_element: bool = False) -> Unit:
         unit = super().unit(layout, dtype_out, at_once)
-        if not by_element:
-            return unit
-        return dataclasses.replace(unit, name=f"{unit.name}_c_by_element", flags=(*unit.flags, "-DC_BY_ELEMENT=1"))
+        name = unit.name + ("_c_by_element" if by_element else "")
+        return dataclasses.replace(unit, name=name, flags=(*unit.flags, f"-DC_BY_ELEMENT={int(by_element)}"))
 
     def unit_for(self, problem: Problem) -> Unit:
         at_once = self.brings_b_at_once(problem)

@@ -198,6 +198,19 @@ def test_a_kernel_that_would_hand_over_is_not_modelled_by_its_own_rate(tuned):
     assert HALF.variant(odd) == "h0_mma_sync.vec1"
 
 
+def test_an_unaligned_problem_is_modelled_by_those_who_win_at_unaligned_shapes(tuned):
+    """However many aligned shapes are nearer: h5 would run those, and h0 copies 16 bytes at once there."""
+    aligned = {"h5_overlapped_launch": 24.0, "h0_mma_sync": 45.0}
+    near = [entry(m, 2048, 2048, aligned, dtype_out="float16") for m in (1024, 1536, 2048, 3072, 4096)]
+    odd = {"h9_packed": 12.0, "h0_mma_sync": 40.0}
+    tuned(*near, entry(511, 511, 511, odd, dtype_out="float16", align=2), track="fp16_tensor")
+    problem = problem_of(HALF, 2048, 2047, 2048)
+    assert name_of(HALF, problem) == "h9_packed"
+    assert "511x511x511" in HALF.why(problem)
+    assert HALF.variant(problem) == "h9_packed.tma_packed_b_c_by_element"
+    assert name_of(HALF, problem_of(HALF, 2048, 2056, 2048)) == "h5_overlapped_launch"
+
+
 def test_slot_work_counts_waves_and_whole_steps():
     v7, v8 = get("v7_wide_tile"), get("v8_stream_k")
     assert slot_work(v7, Problem(m=128, n=256, k=16), 132) == 16
@@ -208,6 +221,10 @@ def test_slot_work_counts_waves_and_whole_steps():
     tile = split.tile
     assert slot_work(split, Problem(m=tile.BLOCK_M, n=tile.BLOCK_N, k=1600), 132) == 400
     assert slot_work(split, Problem(m=tile.BLOCK_M * 34, n=tile.BLOCK_N, k=1600), 132) == 2 * 400
+    # A pass before the product shares nothing along k, whatever its workspace and however many blocks it has.
+    h9, odd = get("h9_packed"), problem_of(HALF, 128 * 133, 255, 1600)
+    assert [launch.workspace > 0 for launch in h9.launches(odd)] == [True, False]
+    assert slot_work(h9, odd, 132) == 2 * 1600
     # Work that is shared along k fills the blocks evenly.
     assert slot_work(v8, Problem(m=128 * 198, n=256, k=1600), 132) == pytest.approx(1.5 * 1600)
 
@@ -218,7 +235,11 @@ def test_distance_is_in_doublings_and_counts_layout_alignment_and_output():
     assert distance(here, same) == 0
     assert distance(here, problem_of(HALF, 2048, 1024, 1024)) == 1
     assert distance(here, problem_of(HALF, 1024, 1024, 1024, layout="rc")) == 1
-    assert distance(here, same.replace(align_a=4)) == 1
+    assert distance(here, same.replace(align_a=4)) == 1 + 8
+    odd = dataclasses.replace(here, align=2)
+    assert distance(odd, same.replace(align_a=4)) == 0.5
+    simt = Problem(m=1024, n=1024, k=1024, align_b=4)
+    assert distance(dataclasses.replace(here, dtype_out="float32"), simt) == 1
     assert distance(here, same.replace(dtype_out="float32")) == 0.25
 
 

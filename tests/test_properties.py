@@ -26,7 +26,7 @@ from handwritten.kernel import HandwrittenKernel
 from handwritten.pass_tile import TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
-from handwritten.tensor_catalog import MmaSyncKernel, WgmmaKernel
+from handwritten.tensor_catalog import MmaSyncKernel, PackedKernel, WgmmaKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
 from kernel.contract import (
     FAMILIES,
@@ -137,7 +137,13 @@ def cover(kernel, problem, launches):
     elif isinstance(kernel, HandwrittenKernel):
         assert [launch.grid for launch in launches] == [(whole, 1, 1)]
     elif isinstance(kernel, WgmmaKernel):
-        (launch,) = launches
+        *before, launch = launches
+        packs = isinstance(kernel, PackedKernel) and bool(kernel.copied_rows(problem))
+        assert len(before) == packs
+        for one in before:
+            sizes = [2 * rows * -(-width // 8) * 8 for rows, width in kernel.copied_rows(problem).values()]
+            assert sum(sizes) <= one.workspace <= 2**40
+            assert one.blocks == sum(kernel.packing_blocks(problem).values())
         shares = max(tile.CLUSTER_M, 1), max(tile.CLUSTER_N, 1)
         padded = math.prod(-(-count // share) * share for count, share in zip(tiles, shares, strict=True))
         cluster = math.prod(shares)
@@ -222,6 +228,10 @@ def test_parameters_hold_what_was_given(kernel, data):
     if maps:
         runner = kernel.runner(problem)
         mapped = [where.workspace + runner.copy_offset(problem), where.b] if turned else [where.a, where.b, where.c]
+        if isinstance(runner, PackedKernel):
+            offsets, lacking = runner.copy_offsets(problem)[0], runner.lacking(problem)
+            mapped = [where.workspace + offsets[name] if name in offsets else getattr(where, name) for name in "ab"]
+            mapped += [] if "c" in lacking else [where.c]
         assert [one.address for one in maps] == mapped
         assert all(stride % 16 == 0 for one in maps for stride in one.strides)
         assert all(1 <= extent <= 2**32 for one in maps for extent in one.shape)

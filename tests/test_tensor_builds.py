@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from handwritten.tensor_catalog import H0, H1, H2, H4, H5, H5_TILES, KERNELS, WgmmaKernel
+from handwritten.tensor_catalog import H0, H1, H2, H4, H5, H5_TILES, H9, H9_TILES, KERNELS, PASS_ROWS, WgmmaKernel
 from kernel.build import artifact, build_all
 from kernel.contract import Problem
 from kernel.disassemble import sass
@@ -17,7 +17,13 @@ from kernel.sass import parse, register
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
 
-OWN = [(kernel, unit) for kernel in KERNELS for unit in kernel.units() if unit.name.startswith(f"{kernel.name}.")]
+PASS = H9.packing_unit()
+OWN = [
+    (kernel, unit)
+    for kernel in KERNELS
+    for unit in kernel.units()
+    if unit.name.startswith(f"{kernel.name}.") and not unit.name.endswith(".pass")
+]
 every_build = pytest.mark.parametrize(("kernel", "unit"), OWN, ids=[unit.name for _, unit in OWN])
 WGMMA_WIDTHS = {H4: {192, 128}}
 
@@ -25,7 +31,7 @@ WGMMA_WIDTHS = {H4: {192, 128}}
 @pytest.fixture(scope="module", autouse=True)
 def built():
     """Every build at once, so that a cold cache costs one parallel build."""
-    failed = {name: r for name, r in build_all([unit for _, unit in OWN]).items() if isinstance(r, Exception)}
+    failed = {name: r for name, r in build_all([PASS, *(unit for _, unit in OWN)]).items() if isinstance(r, Exception)}
     assert not failed
 
 
@@ -77,7 +83,7 @@ def test_products_are_those_of_the_kernel(kernel, unit):
         }
         assert total(found, "HMMA") == 0
         assert total(found, "UTMALDG") > 0
-        assert total(found, "UTMASTG") > 0
+        assert (total(found, "UTMASTG") > 0) == ("-DC_BY_ELEMENT=1" not in unit.flags)
         # stmatrix moves 8 x 8 matrices of 16 bits; FP32 goes through ordinary stores.
         assert (total(found, "STSM") > 0) == ("-DOUT_BYTES=2" in unit.flags)
 
@@ -113,7 +119,7 @@ def test_b_comes_in_one_copy_or_in_one_for_each_span(unit):
 def test_registers_move_to_the_warpgroups_that_multiply_only_where_one_loads(kernel, unit):
     moves = total(opcodes(unit, kernel.entry), "USETMAXREG")
     # A single warpgroup that multiplies has registers enough without.
-    loads_apart = kernel in (H1, H2, H5, *H5_TILES) and kernel.consumers == 2
+    loads_apart = kernel in (H1, H2, H5, *H5_TILES, H9, *H9_TILES) and kernel.consumers == 2
     assert moves == (2 if loads_apart else 0)
 
 
@@ -131,6 +137,30 @@ def test_launches_overlap_where_the_catalog_says_so(kernel, unit):
     assert (total(found, "ACQBULK") > 0, total(found, "PREEXIT") > 0) == (overlaps, overlaps)
 
 
+def test_a_pass_waits_before_it_reads_and_has_all_loads_of_a_strip_in_flight():
+    built = artifact(PASS)
+    assert list(built.resources) == ["h9_packed_pass"]
+    resources = built.resources["h9_packed_pass"]
+    assert (resources.spill_bytes, resources.stack_bytes) == (0, 0)
+    assert not re.findall(r"warning", built.log.read_text(encoding="utf-8"))
+    listing = parse(sass(built.cubin, "h9_packed_pass"))
+    order = [i.opcode for i in listing.instructions if i.opcode in ("PREEXIT", "ACQBULK", "LDG", "STG")]
+    strip = ["LDG"] * (2 * PASS_ROWS) + ["STG"] * PASS_ROWS
+    assert order == ["PREEXIT", "ACQBULK", *strip, *strip]
+
+
+BY_ELEMENT = [(kernel, unit) for kernel, unit in OWN if "-DC_BY_ELEMENT=1" in unit.flags]
+
+
+@pytest.mark.parametrize(("kernel", "unit"), BY_ELEMENT, ids=[unit.name for _, unit in BY_ELEMENT])
+def test_rows_of_c_by_element_leave_in_words(kernel, unit):
+    """Sixteen rows of a warp and what is left over at their ends, for each box of a tile."""
+    found = opcodes(unit, kernel.entry)
+    out = 2 if "-DOUT_BYTES=2" in unit.flags else 4
+    boxes = kernel.tile.BLOCK_N * out // 128
+    assert (found["STG.E"], found["STG.E.U16"]) == (16 * boxes, boxes if out == 2 else 0)
+
+
 @every_build
 def test_no_barrier_of_the_whole_gpu_in_the_main_loop(kernel, unit):
     """Releasing a stage to the cluster needs no MEMBAR.ALL.GPU; the two there are begin and end the kernel."""
@@ -143,4 +173,11 @@ def test_sources_refuse_to_build_without_a_tile(kernel):
     flags = tuple(flag for flag in kernel.units()[0].flags if not flag.startswith("-DBLOCK_M="))
     with pytest.raises(BuildError) as caught:
         artifact(dataclasses.replace(kernel.units()[0], name=f"{kernel.name}.without_tile", flags=flags))
+    assert "come from handwritten/tensor_catalog.py" in caught.value.log
+
+
+def test_a_pass_refuses_to_build_without_its_rows():
+    flags = tuple(flag for flag in PASS.flags if not flag.startswith("-DPASS_ROWS="))
+    with pytest.raises(BuildError) as caught:
+        artifact(dataclasses.replace(PASS, name="h9_packed.without_rows", flags=flags))
     assert "come from handwritten/tensor_catalog.py" in caught.value.log

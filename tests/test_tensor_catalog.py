@@ -10,7 +10,25 @@ from compare.contenders import KernelContender, contenders
 from compare.groups import groups
 from compare.shapes import parse
 from handwritten.catalog import KERNELS, LADDER, get
-from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, H5, H5_TILES, H6, H7, H8, SM_COUNT, TurnedKernel
+from handwritten.tensor_catalog import (
+    COPY_LIMIT,
+    FOLDER,
+    H0,
+    H1,
+    H2,
+    H3,
+    H4,
+    H5,
+    H5_TILES,
+    H6,
+    H7,
+    H8,
+    H9,
+    H9_TILES,
+    PASS_BLOCKS,
+    SM_COUNT,
+    TurnedKernel,
+)
 from handwritten.tensor_catalog import KERNELS as TENSOR
 from kernel.contract import MAX_GRID_X, Pointers, Problem
 from kernel.errors import RejectedError
@@ -18,9 +36,11 @@ from kernel.plan import arguments, plan
 
 NAMES = [kernel.name for kernel in TENSOR]
 WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)
-POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096)
+PACKED = (H9, *H9_TILES)
+POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096, workspace=2**45)
 every_kernel = pytest.mark.parametrize("kernel", TENSOR, ids=NAMES)
-every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[1:])
+every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=[kernel.name for kernel in WGMMA])
+every_packed = pytest.mark.parametrize("kernel", PACKED, ids=[kernel.name for kernel in PACKED])
 
 
 def half(m, n, k, **changes):
@@ -58,8 +78,9 @@ def test_every_launch_is_of_a_unit_that_the_kernel_declares(kernel):
         for out in ("float16", "float32"):
             for changes in ({}, {"align_a": 2}, {"align_b": 4}, {"ldc": 261}):
                 problem = half(257, 261, 65, layout=layout, dtype_out=out, lda=72, ldb=264, ldc=264).replace(**changes)
-                (launch,) = plan(kernel, problem).launches
-                assert launch.unit in kernel.units()
+                *before, launch = plan(kernel, problem).launches
+                assert len(before) == (kernel in PACKED and ("align_a" in changes or "align_b" in changes))
+                assert all(one.unit in kernel.units() for one in (*before, launch))
                 assert f"-DB_COLUMN_MAJOR={int(layout == 'rc')}" in launch.unit.flags
                 assert f"-DOUT_BYTES={2 if out == 'float16' else 4}" in launch.unit.flags
 
@@ -98,9 +119,9 @@ def test_only_the_kernels_that_wait_for_the_launch_before_may_overlap_it():
     for kernel in TENSOR:
         (launch,) = kernel.launches(half(512, 512, 64))
         waits = "wait_for_launch_before()" in (FOLDER / f"{kernel.entry}.cu").read_text(encoding="utf-8")
-        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7))
-        elsewhere = kernel.launches(half(512, 512, 64, align_a=2))[0]
-        assert not elsewhere.overlaps
+        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7, *PACKED))
+        elsewhere = kernel.launches(half(512, 512, 64, align_a=2))
+        assert all(launch.overlaps == (kernel in PACKED) for launch in elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +272,128 @@ def test_row_major_b_in_spans_of_32_or_64_columns_needs_whole_spans():
         assert kernel.variant(narrow.replace(layout="rc", ldb=264)) == "tma"
     assert {kernel.variant(whole) for kernel in WGMMA} == {"tma"}
     assert {kernel.variant(narrow) for kernel in WGMMA if kernel not in (H3, H7, H8)} == {"tma"}
+
+
+PACKING = pytest.mark.parametrize(
+    ("changes", "variant"),
+    [
+        ({"lda": 65}, "tma_packed_a"),
+        ({"ldb": 260}, "tma_packed_b"),
+        ({"ldc": 257}, "tma_c_by_element"),
+        ({"align_a": 8, "align_b": 2}, "tma_packed_ab"),
+        ({"align_b": 2, "align_c": 8}, "tma_packed_b_c_by_element"),
+        ({"lda": 66, "ldb": 258, "ldc": 260}, "tma_packed_ab_c_by_element"),
+        ({"lda": 2**39}, "tma_packed_a"),
+        ({"ldc": 2**39}, "tma_c_by_element"),
+    ],
+)
+
+
+@every_packed
+@PACKING
+def test_what_a_tensor_map_cannot_describe_is_copied_or_written_by_element(kernel, changes, variant):
+    problem = half(128, 256, 64).replace(**changes)
+    assert H5.beyond_tensor_maps(problem)
+    assert kernel.runner(problem) is kernel
+    assert kernel.rejects(problem) is None
+    assert (kernel.variant(problem), kernel.why(problem)) == (variant, "")
+    *passes, product = kernel.launches(problem)
+    assert len(passes) == ("packed" in variant)
+    assert ("-DC_BY_ELEMENT=1" in product.unit.flags) == variant.endswith("c_by_element")
+    assert product.entry == "h5_overlapped_launch"
+    assert all(launch.overlaps for launch in (*passes, product))
+    assert [launch.entry for launch in passes] == ["h9_packed_pass"] * len(passes)
+
+
+@every_packed
+@pytest.mark.parametrize("lacking", ["a", "b", "c", "ab", "ac", "bc", "abc"])
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_copies_lie_apart_in_the_workspace_at_pitches_that_tensor_maps_take(kernel, lacking, layout, out):
+    m, n, k, b_rows, b_width = (300, 257, 65, 65, 257) if layout == "rr" else (300, 257, 65, 257, 65)
+    pitches = {"a": 72, "b": 264 if layout == "rr" else 72, "c": 264}
+    odd = {f"ld{name}": pitch + (name in lacking) for name, pitch in pitches.items()}
+    problem = half(m, n, k, layout=layout, dtype_out=out, alpha=0.5, beta=2.0, **odd)
+    assert kernel.lacking(problem) == lacking
+    launches, packed = kernel.launches(problem), kernel.pack(problem, POINTERS)
+    assert len(launches) == len(packed) == 1 + (lacking != "c")
+    a_map, b_map = (argument.tensor_maps[0][1] for argument in packed[-1][:2])
+    assert [one.address for one in (a_map, b_map)] == [
+        (POINTERS.workspace + (letter == "b" and "a" in lacking) * 300 * 256) if letter in lacking else given
+        for letter, given in (("a", POINTERS.a), ("b", POINTERS.b))
+    ]
+    sizes = {"a": m * 256, "b": b_rows * (640 if layout == "rr" else 256)}  # pitches of whole lines
+    assert launches[0].workspace == sum(-(-size // 256) * 256 for letter, size in sizes.items() if letter in lacking)
+    assert a_map.strides == ((256,) if "a" in lacking else (144,))
+    assert b_map.strides[0] == (sizes["b"] // b_rows if "b" in lacking else 2 * pitches["b"])
+    assert a_map.shape == (k, m)
+    # A copy that comes at once is read with its zeros beyond n.
+    spans = (64, k, 5) if layout == "rr" else (k, n)
+    assert b_map.shape == (spans if kernel.at_once and "b" in lacking else (n, k) if layout == "rr" else (k, n))
+    assert [one.address for _, one in packed[-1][2].tensor_maps] == ([] if "c" in lacking else [POINTERS.c])
+    data = b"".join(argument.data for argument in packed[-1][2:])
+    assert struct.unpack("<Qiiiqff", data[128:]) == (POINTERS.c, m, n, k, problem.ldc, 0.5, 2.0)
+    if lacking == "c":
+        return
+    a, b, blocks = (argument.data for argument in packed[0])
+    for letter, given, record, rows in (("a", a, a_map, (m, k)), ("b", b, b_map, (b_rows, b_width))):
+        start, to, count, width, pitch, to_pitch = struct.unpack("<QQiiqq", given)
+        assert (start, pitch) == (getattr(POINTERS, letter), getattr(problem, f"ld{letter}"))
+        assert (to, 2 * to_pitch) == (record.address, record.strides[0])
+        assert (count, width) == (rows if letter in lacking else (0, 0))
+    (first,) = struct.unpack("<I", blocks)
+    assert (first > 0, launches[0].grid[0] > first) == ("a" in lacking, "b" in lacking)
+
+
+@every_packed
+def test_where_tensor_maps_describe_all_h9_is_h5_and_beyond_memory_it_is_h0(kernel):
+    tile = kernel.unpacked
+    assert (tile.tile, tile.at_once, tile.store_bytes) == (kernel.tile, kernel.at_once, kernel.store_bytes)
+    aligned = half(300, 448, 136)
+    assert kernel.variant(aligned) == f"{tile.name}.tma"
+    assert kernel.launches(aligned) == tile.launches(aligned)
+    assert kernel.pack(aligned, POINTERS) == tile.pack(aligned, POINTERS)
+    assert "as they are" in kernel.why(aligned)
+    vast = half(2**22, 1, 2**18 - 1)
+    assert kernel.variant(vast) == "h0_mma_sync.vec1"
+    assert f"at most {COPY_LIMIT}" in kernel.why(vast)
+    assert kernel.launches(vast) == H0.launches(vast)
+    assert kernel.pack(vast, POINTERS) == H0.pack(vast, POINTERS)
+    assert kernel.variant(half(2**20, 1, 2**18 - 1)) == "tma_packed_ab_c_by_element"
+
+
+@every_packed
+@pytest.mark.parametrize(
+    ("m", "k"), [(1, 1), (8, 64), (9, 65), (4095, 4095), (7, 2**31 - 1), (2**31 - 1, 7), (2**20, 200_001)]
+)
+def test_a_pass_has_a_warp_for_each_strip_of_eight_rows_as_long_as_blocks_suffice(kernel, m, k):
+    """By the arithmetic of the source: strips of 64 elements first, then groups of rows, eight warps a block."""
+    problem = half(m, 8, k, layout="rc", lda=k + (k % 8 == 0), ldb=-(-k // 8) * 8)
+    pitch = kernel.copy_pitch(k)
+    assert pitch >= k
+    assert pitch - k < (64 if k > 64 else 8)
+    (blocks,) = kernel.packing_blocks(problem).values()
+    strips, groups = -(-pitch // 64), -(-m // 8)
+    assert 8 * blocks // strips >= min(groups, 1)
+    assert 8 * blocks < 2**32
+    if strips * groups <= 8 * PASS_BLOCKS:
+        assert 8 * (blocks - 1) < strips * groups <= 8 * blocks
+
+
+def test_a_copy_of_row_major_b_comes_at_once_whatever_n():
+    (kernel,) = (one for one in PACKED if one.at_once)
+    for n, changes, at_once in (
+        (449, {}, True), (456, {"align_b": 2}, True), (456, {"align_a": 2}, False), (448, {"align_a": 2}, True),
+        (449, {"layout": "rc"}, False), (33, {}, False),
+    ):  # fmt: skip
+        problem = half(300, n, 136, **changes)
+        *_, product = kernel.launches(problem)
+        assert f"-DB_AT_ONCE={int(at_once)}" in product.unit.flags
+        assert product.unit in kernel.units()
+        record = kernel.pack(problem, POINTERS)[-1][1].tensor_maps[0][1]
+        assert len(record.shape) == (3 if at_once else 2)
+        if at_once:
+            assert record.shape == (64, 136, ceil(n / 64))
 
 
 @every_kernel

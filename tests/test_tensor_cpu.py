@@ -5,12 +5,17 @@ import pytest
 from compare.check import CpuExecutor, check_contender, check_shape
 from compare.contenders import KernelContender
 from compare.shapes import parse
-from handwritten.tensor_catalog import H0, KERNELS, WgmmaKernel
+from handwritten.tensor_catalog import H0, H9, KERNELS, PackedKernel, WgmmaKernel
 
 pytestmark = pytest.mark.nvcc
 
 MMA_SYNC = KernelContender.of(H0)
-WGMMA = [kernel for kernel in KERNELS if isinstance(kernel, WgmmaKernel)]
+WGMMA = [kernel for kernel in KERNELS if isinstance(kernel, WgmmaKernel) and not isinstance(kernel, PackedKernel)]
+PACKED = [
+    pytest.param(KernelContender.of(kernel), marks=[] if kernel is H9 else [pytest.mark.slow], id=kernel.name)
+    for kernel in KERNELS
+    if isinstance(kernel, PackedKernel)
+]
 ALONE = [
     pytest.param(KernelContender.of(kernel), marks=[pytest.mark.slow] if kernel.shares else [], id=kernel.name)
     for kernel in WGMMA
@@ -42,6 +47,51 @@ def test_kernels_without_clusters_are_right_on_the_machine(contender, layout, ou
     assert contender.variant(problem) == "tma"
     verdict = check_contender(contender, problem, CpuExecutor())
     assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("contender", PACKED)
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_copies_and_rows_of_c_by_element_are_right_on_the_machine(contender, layout, out):
+    """Odd everywhere, several k blocks; then each operand alone without a tensor map, by its pitch or its base."""
+    odd = contender.problem(131, 261, 329, layout=layout, dtype_out=out, beta=2.0)
+    assert contender.variant(odd) == "tma_packed_ab_c_by_element"
+    size = 4 if out == "float32" else 2
+    even = contender.problem(70, 264, 72, layout=layout, dtype_out=out, beta=-1.0, alpha=0.5)
+    alone = (
+        (even.replace(lda=73), "tma_packed_a"),
+        (even.replace(align_b=2), "tma_packed_b"),
+        (even.replace(ldb=even.ldb + 3, ldc=265), "tma_packed_b_c_by_element"),
+        (even.replace(align_c=size), "tma_c_by_element"),
+        (contender.problem(3, 5, 1, layout=layout, dtype_out=out), "tma_packed_ab_c_by_element"),
+    )
+    for problem, variant in ((odd, "tma_packed_ab_c_by_element"), (odd.replace(ldc=264), "tma_packed_ab"), *alone):
+        assert contender.variant(problem) == variant
+        verdict = check_contender(contender, problem, CpuExecutor())
+        assert verdict.ok, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", PACKED)
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+def test_special_values_stay_in_their_rows_and_columns_on_copies(contender, layout):
+    problem = contender.problem(130, 261, 77, layout=layout)
+    for input_ in ("special", "nan", "inf"):
+        verdict = check_contender(contender, problem, CpuExecutor(), distribution=input_)
+        assert verdict.ok, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", PACKED)
+@pytest.mark.parametrize("out", ["float16", "float32"])
+def test_rows_of_c_begin_and_end_anywhere_in_a_word(contender, out):
+    """Few columns and one more than boxes hold, at every pitch from n on."""
+    for n in (1, 2, 3, 5, 31, 32, 33, 63, 64, 65, 130):
+        for pad in (0, 1, 2):
+            problem = contender.problem(9, n, 17, dtype_out=out)
+            problem = problem.replace(ldc=n + pad, align_c=4 if out == "float32" else 2)
+            verdict = check_contender(contender, problem, CpuExecutor())
+            assert verdict.ok, verdict
 
 
 @pytest.mark.parametrize("contender", CLUSTERED, ids=[contender.name for contender in CLUSTERED])
