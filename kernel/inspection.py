@@ -188,14 +188,16 @@ def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof
     """
     problem = problem or problem_for(kernel)
     planned = plan(kernel, problem)
-    notes: list[str] = []
-    if not planned.launches:
+    position = planned.main
+    if position is None:
         raise UsageError(f"{problem} launches nothing, so there is nothing to inspect; give m, n and k of at least 1")
+    notes: list[str] = []
     runner = kernel if problem.is_scale_only else kernel.runner(problem)
     if runner is not kernel:
         notes.append(f"{runner.name} runs it ({kernel.why(problem)})")
-    position, built, listing = _main_launch(planned.launches)
     launch = planned.launches[position]
+    built = build.artifact(launch.unit)
+    listing = sass.parse(disassemble.sass(built.cubin, launch.entry))
     if len(planned.launches) > 1:
         others = ", ".join(one.entry for i, one in enumerate(planned.launches) if i != position)
         notes.append(f"the problem takes {len(planned.launches)} launches; the others are {others}")
@@ -221,18 +223,6 @@ def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof
         roof=roof,
         notes=notes,
     )
-
-
-def _main_launch(launches: Sequence[Launch]) -> tuple[int, Artifact, sass.Listing]:
-    """The launch that multiplies: the one whose loops hold the most math, the first where none does."""
-    found = []
-    for position, launch in enumerate(launches):
-        built = build.artifact(launch.unit)
-        listing = sass.parse(disassemble.sass(built.cubin, launch.entry))
-        inner = listing.inner_loop
-        found.append((listing.math(inner) if inner else 0, -position, built, listing))
-    _, negative, built, listing = max(found, key=lambda entry: entry[:2])
-    return -negative, built, listing
 
 
 def _inspection(
