@@ -48,15 +48,14 @@ def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
     tile is cut along k into that many; kernels that share tiles along k, which is what the workspace of a launch that
     multiplies is for, fill their blocks evenly instead.
     """
-    runner = kernel.runner(problem)
-    tile = runner.tile
+    tile = kernel.runner(problem).tile
     rows, columns = (max(t, 1) * max(c, 1) for t, c in ((tile.BLOCK_M, tile.CLUSTER_M), (tile.BLOCK_N, tile.CLUSTER_N)))
     clusters = ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
     tiles = clusters * max(tile.CLUSTER_M, 1) * max(tile.CLUSTER_N, 1)
     step = max(tile.BLOCK_K, 1)
     depth = ceil_div(max(problem.k, 1), step) * step
     launches = kernel.launches(problem)
-    multiplying = [launch for launch in launches if launch.entry == getattr(runner, "entry", launch.entry)]
+    multiplying = [launch for launch in launches if launch.multiplies]
     if any(launch.workspace for launch in multiplying):
         return max(tiles * depth / min(slots, max(launch.blocks for launch in launches)), step)
     blocks = max(launch.blocks for launch in multiplying)

@@ -732,6 +732,7 @@ class PackedKernel(OverlappedKernel):
             entry="h9_packed_pass",
             grid=(sum(self.packing_blocks(problem).values()), 1, 1),
             block=(PASS_THREADS, 1, 1),
+            multiplies=False,
             overlaps=True,
             workspace=workspace,
         )
@@ -787,24 +788,23 @@ class PackedKernel(OverlappedKernel):
         return ((*copied, Argument(data=struct.pack("<I", blocks.get("a", 0)))), product)
 
 
-def _packed(unpacked: OverlappedKernel, name: str) -> PackedKernel:
+def _packed(unpacked: OverlappedKernel) -> PackedKernel:
     """h9 in the tile of one of h5's kernels."""
-    tile = unpacked.tile
     return PackedKernel(
-        name=name,
+        name=unpacked.name.replace("h5_overlapped_launch", "h9_packed").replace("h5_", "h9_packed_"),
         unpacked=unpacked,
         shares=unpacked.entry,
-        tile=tile,
+        tile=unpacked.tile,
         at_once=unpacked.at_once,
         store_bytes=unpacked.store_bytes,
         swizzle=unpacked.swizzle,
-        in_default_set=False,  # where tensor maps describe all operands, as in a default run but at 4092, it is h5
+        in_default_set=False,  # h5 itself wherever tensor maps describe all operands
         largest_timed=unpacked.largest_timed,
         summary=f"{unpacked.name} on copies where A or B is unaligned, and C by element where that is",
     )
 
 
-H9 = _packed(H5, "h9_packed")
-H9_TILES = (_packed(next(one for one in H5_TILES if one.name == "h5_64x128"), "h9_packed_64x128"),)
+H9 = _packed(H5)
+H9_TILES = tuple(_packed(kernel) for kernel in H5_TILES if kernel.tile.BLOCK_M == 64 and kernel.tile.BLOCK_N <= 128)
 
 KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8, H9, *H9_TILES)
