@@ -10,14 +10,16 @@ from compare.contenders import KernelContender, contenders
 from compare.groups import groups
 from compare.shapes import parse
 from handwritten.catalog import KERNELS, LADDER, get
-from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, H5, H5_TILES, H6, H7, H8, SM_COUNT, TurnedKernel
+from handwritten.tensor_catalog import FOLDER, H0, H1, H2, H3, H4, H5, H5_TILES, H6, H7, H8, H10, H10_TILES, SM_COUNT
 from handwritten.tensor_catalog import KERNELS as TENSOR
+from handwritten.tensor_catalog import SplitKernel, TurnedKernel
 from kernel.contract import MAX_GRID_X, Pointers, Problem
 from kernel.errors import RejectedError
 from kernel.plan import arguments, plan
 
 NAMES = [kernel.name for kernel in TENSOR]
-WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)
+SPLIT = (H10, *H10_TILES)
+WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8, *SPLIT)
 POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096)
 every_kernel = pytest.mark.parametrize("kernel", TENSOR, ids=NAMES)
 every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=NAMES[1:])
@@ -35,7 +37,7 @@ def test_the_catalog_holds_the_ladder_and_then_these():
 @every_kernel
 def test_file_stem_is_entry_symbol_and_the_header_opens_with_the_formula(kernel):
     text = (FOLDER / f"{kernel.entry}.cu").read_text(encoding="utf-8")
-    assert re.findall(r"__launch_bounds__\([^)]*\)\s+(\w+)\(", text) == [kernel.entry]
+    assert re.findall(r"__launch_bounds__\([^)]*\)\s+(\w+)\(", text) == [kernel.entry, *[f"{kernel.entry}_sum"] * (kernel in SPLIT)]
     assert kernel.entry == kernel.name or kernel.entry in NAMES
     first = "// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way."
     lines = text.splitlines()
@@ -58,7 +60,7 @@ def test_every_launch_is_of_a_unit_that_the_kernel_declares(kernel):
         for out in ("float16", "float32"):
             for changes in ({}, {"align_a": 2}, {"align_b": 4}, {"ldc": 261}):
                 problem = half(257, 261, 65, layout=layout, dtype_out=out, lda=72, ldb=264, ldc=264).replace(**changes)
-                (launch,) = plan(kernel, problem).launches
+                launch, *_ = plan(kernel, problem).launches
                 assert launch.unit in kernel.units()
                 assert f"-DB_COLUMN_MAJOR={int(layout == 'rc')}" in launch.unit.flags
                 assert f"-DOUT_BYTES={2 if out == 'float16' else 4}" in launch.unit.flags
@@ -98,7 +100,7 @@ def test_only_the_kernels_that_wait_for_the_launch_before_may_overlap_it():
     for kernel in TENSOR:
         (launch,) = kernel.launches(half(512, 512, 64))
         waits = "wait_for_launch_before()" in (FOLDER / f"{kernel.entry}.cu").read_text(encoding="utf-8")
-        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7))
+        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7, *SPLIT))
         elsewhere = kernel.launches(half(512, 512, 64, align_a=2))[0]
         assert not elsewhere.overlaps
 
@@ -149,7 +151,7 @@ def test_wgmma_takes_three_maps_that_the_driver_can_encode(kernel, layout, out):
     assert kernel.variant(problem) == "tma"
     (packed,) = arguments(kernel, problem, POINTERS)
     assert [len(argument.data) for argument in packed[:10]] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
-    assert [argument.order for argument in packed] == [False] * 10 + [True] * (kernel is H8)
+    assert [argument.order for argument in packed] == [False] * 10 + [True] * (kernel is H8) + [False] * (4 if kernel in SPLIT else 0)
     data = b"".join(argument.data for argument in packed[3:10])
     assert struct.unpack("<Qiiiqff", data) == (4096, 300, 448, 136, 512, 0.5, 2.0)
     maps = [argument.tensor_maps[0][1] for argument in packed[:3]]
