@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compare.building import main_launch, runner_columns
+from compare.building import runner_columns
 from compare.contenders import KernelContender, contenders
 from compare.dispatch_tables import remarks, used
 from compare.runs import identity
@@ -229,9 +229,9 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
     problem = contender.problem(4096, 4096, 4096)
     columns = runner_columns(contender, problem)
     assert columns == {"instruction": "ffma", "tile": "128x256x16", "stages": 3, "swizzle": None}
-    assert main_launch(contender, problem).entry == "v7_wide_tile"
+    assert plan(contender.kernel, problem).main_launch.entry == "v7_wide_tile"
     assert runner_columns(contender, problem.replace(alpha=0.0)) == {}
-    assert main_launch(contender, problem.replace(alpha=0.0)).entry == "scale_only_float32"
+    assert plan(contender.kernel, problem.replace(alpha=0.0)).main_launch.entry == "scale_only_float32"
     assert contender.variant(problem.replace(alpha=0.0)) == "scale_only"
 
 
@@ -240,7 +240,7 @@ def test_rows_show_the_launch_that_multiplies_and_not_its_pass_or_sum(name):
     (contender,) = contenders([name])
     assert isinstance(contender, KernelContender)
     for extents in ((128, 128, 65536), (4096, 4096, 4096)):
-        assert main_launch(contender, contender.problem(*extents)).entry == contender.kernel.entry
+        assert plan(contender.kernel, contender.problem(*extents)).main_launch.entry == contender.kernel.entry
 
 
 @pytest.mark.nvcc
