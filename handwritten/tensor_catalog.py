@@ -776,6 +776,7 @@ class SplitKernel(OverlappedKernel):
             block=(SUM_THREADS, 1, 1),
             overlaps=True,
             workspace=workspace,
+            multiplies=False,
         )
         return (product, adding)
 

@@ -208,6 +208,10 @@ def test_slot_work_counts_waves_and_whole_steps():
     tile = split.tile
     assert slot_work(split, Problem(m=tile.BLOCK_M, n=tile.BLOCK_N, k=1600), 132) == 400
     assert slot_work(split, Problem(m=tile.BLOCK_M * 34, n=tile.BLOCK_N, k=1600), 132) == 2 * 400
+    # Clusters of two that walk over 160 tiles: 66 at a time.
+    deep = dataclasses.replace(get("h10_64x64"), slices=2)
+    assert slot_work(deep, problem_of(HALF, 1, 64 * 160, 1600), 132) == 3 * 800
+    assert slot_work(deep, problem_of(HALF, 1, 64 * 66, 1600), 132) == 800
     # Work that is shared along k fills the blocks evenly.
     assert slot_work(v8, Problem(m=128 * 198, n=256, k=1600), 132) == pytest.approx(1.5 * 1600)
 
@@ -235,7 +239,9 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
     assert contender.variant(problem.replace(alpha=0.0)) == "scale_only"
 
 
-@pytest.mark.parametrize("name", ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint"])
+@pytest.mark.parametrize(
+    "name", ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint", "h10_split_k", "h10_128x128"]
+)
 def test_rows_show_the_launch_that_multiplies_and_not_its_pass_or_sum(name):
     (contender,) = contenders([name])
     assert isinstance(contender, KernelContender)
