@@ -18,7 +18,11 @@ ALONE = [
     for kernel in WGMMA
     if kernel.cluster == 1
 ]
-SPLIT = [kernel for kernel in WGMMA if isinstance(kernel, SplitKernel)]
+SPLIT = [
+    pytest.param(kernel, marks=[pytest.mark.slow] if kernel.shares else [], id=kernel.name)
+    for kernel in WGMMA
+    if isinstance(kernel, SplitKernel)
+]
 CLUSTERED = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster > 1]
 
 
@@ -55,7 +59,7 @@ SPLIT_SHAPES = (
 )
 
 
-@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", SPLIT)
 @pytest.mark.parametrize("layout", ["rr", pytest.param("rc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("out", ["float16", pytest.param("float32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("parts", [3, pytest.param(9, marks=pytest.mark.slow)])
@@ -70,7 +74,7 @@ def test_a_second_launch_adds_the_parts_of_a_tile(kernel, layout, out, parts):
         assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", SPLIT)
 def test_blocks_walk_over_tiles_and_parts(kernel, monkeypatch):
     """Five blocks for items of several tiles and parts: stages are used again from one item to the next."""
     monkeypatch.setattr("handwritten.tensor_catalog.CLUSTERS_AT_ONCE", {1: 5})
@@ -83,7 +87,7 @@ def test_blocks_walk_over_tiles_and_parts(kernel, monkeypatch):
         assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", SPLIT)
 def test_clusters_along_k_are_what_the_machine_lacks(kernel):
     contender = KernelContender.of(dataclasses.replace(kernel, slices=2))
     verdict = check_shape(contender, parse("64x64x256")[0], CpuExecutor())
