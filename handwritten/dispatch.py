@@ -45,8 +45,9 @@ def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
     """Waves times k: how much of k one resident block works through, of ``slots`` resident at once.
 
     Whole waves, and whole steps of the block tile along k. Where a launch has more blocks than there are tiles, each
-    tile is cut along k into that many; kernels that share tiles along k, which is what the workspace of a launch that
-    multiplies is for, fill their blocks evenly instead.
+    tile is cut along k into that many, and where blocks of a cluster do not share operands, they share k; kernels that
+    share tiles along k, which is what the workspace of a launch that multiplies is for, fill their blocks evenly
+    instead.
     """
     tile = kernel.runner(problem).tile
     rows, columns = (max(t, 1) * max(c, 1) for t, c in ((tile.BLOCK_M, tile.CLUSTER_M), (tile.BLOCK_N, tile.CLUSTER_N)))
@@ -59,6 +60,9 @@ def slot_work(kernel: Kernel, problem: Problem, slots: int) -> float:
     if any(launch.workspace for launch in multiplying):
         return max(tiles * depth / min(slots, max(launch.blocks for launch in launches)), step)
     blocks = max(launch.blocks for launch in multiplying)
+    slices = math.prod(multiplying[0].cluster) // (max(tile.CLUSTER_M, 1) * max(tile.CLUSTER_N, 1))
+    if slices > 1:
+        return ceil_div(tiles * slices, min(slots, blocks)) * max(depth / slices, step)
     if blocks > tiles:
         parts = blocks / tiles
         return ceil_div(blocks, slots) * max(depth / parts, step)

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kernel.contract import (
     ITEMSIZE,
@@ -807,4 +808,231 @@ def _packed(unpacked: OverlappedKernel) -> PackedKernel:
 H9 = _packed(H5)
 H9_TILES = tuple(_packed(kernel) for kernel in H5_TILES if kernel.tile.BLOCK_M == 64 and kernel.tile.BLOCK_N <= 128)
 
-KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8, H9, *H9_TILES)
+
+SUM_THREADS, MOST_LANES = 128, 4
+"""Threads in a block of h10's second launch, and the most of them that share a run of C."""
+SLICES = (1, 2, 4, 8)
+"""Blocks of a cluster along k: 8 is the most that every device allows."""
+CLUSTERS_AT_ONCE = {1: SM_COUNT, 2: SM_COUNT // 2, 4: 32, 8: 16}
+"""Clusters of so many blocks, one an SM, that run at once: they lie within GPCs of 16 or 18 SMs."""
+WARM_BYTES = 40 << 20
+"""Operands of fewer bytes stay in the 50 MB of an H200's L2."""
+ROUNDS = 4
+"""A tile is cut into no more shares than give every SM so many."""
+
+
+class Cut(NamedTuple):
+    """How many thread blocks share a tile along k."""
+
+    slices: int
+    """Blocks of a cluster, which add through their shared memory."""
+    parts: int
+    """Blocks, or clusters, whose sums a second launch adds from the workspace."""
+
+    @property
+    def shares(self) -> int:
+        return self.slices * self.parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitKernel(OverlappedKernel):
+    """h10 in its tiles: blocks share a tile along k, where C has few. What a cut costs is modelled in nanoseconds on
+    an H200; another device gets the same cut."""
+
+    slices: int = 0
+    """Blocks of a cluster that share a tile; 0, beside parts = 0, lets the problem decide."""
+    parts: int = 0
+    stage_ns: float
+    """From one stage to the next where memory does not hold the loop up."""
+    cluster_ns: float = 800.0
+    """What a cluster adds to a launch, beside :attr:`exchange_ns` for each of its tiles."""
+    second_ns: float = 2500.0
+    """What a second launch costs, beside its bytes."""
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Bytes of shared memory that take a tile's sums, FP32."""
+        return 4 * self.tile.BLOCK_M * self.tile.BLOCK_N
+
+    @property
+    def exchange_ns(self) -> float:
+        """What a cluster's sum of one tile costs, at 80 bytes a nanosecond."""
+        return self.exchange_bytes / 80
+
+    @property
+    def dynamic_smem(self) -> int:
+        """Bytes: as h5, with memory for sums in place of store buffers, and two barriers for them."""
+        return super().dynamic_smem - self.consumers * self.store_bytes + self.exchange_bytes + 2 * 8
+
+    def depth(self, problem: Problem) -> int:
+        """Blocks of k."""
+        return ceil_div(problem.k, self.tile.BLOCK_K)
+
+    def cut(self, problem: Problem) -> Cut:
+        """The cut of a problem that is neither empty nor scale-only: the least of blocks among those within a
+        fiftieth of the shortest."""
+        if self.slices or self.parts:
+            return Cut(self.slices or 1, self.parts or 1)
+        tiles, depth = self.tiles(problem), self.depth(problem)
+        cuts = [
+            Cut(slices, parts)
+            for slices in SLICES
+            for parts in range(1, max(ROUNDS * SM_COUNT // (tiles * slices), 1) + 1)
+            if slices * parts <= depth
+        ]
+        lengths = {cut: self.length(problem, cut) for cut in cuts}
+        shortest = min(lengths.values())
+        return min((cut for cut, ns in lengths.items() if 50 * ns <= 51 * shortest), key=lambda cut: cut.shares)
+
+    def length(self, problem: Problem, cut: Cut) -> float:
+        """Modelled time of a cut, ns: rounds of items, or memory, and what joining them costs."""
+        items, at_once = self.tiles(problem) * cut.parts, CLUSTERS_AT_ONCE[cut.slices]
+        stages = ceil_div(self.depth(problem), cut.shares) * self.stage_ns
+        # Bytes a nanosecond to all SMs and to one: from device memory, or from L2 where the operands fit.
+        to_all, to_one = (9000, 110) if problem.bytes_min < WARM_BYTES else (4200, 50)
+
+        def walk(clusters: int) -> float:
+            """A round of so many clusters, one item each."""
+            arrive = problem.bytes_min * clusters / items
+            return max(stages, arrive / min(to_all, to_one * clusters * cut.slices))
+
+        length = items // at_once * walk(at_once)
+        if items % at_once:
+            length += walk(items % at_once)
+        if cut.slices > 1:
+            length += self.cluster_ns + ceil_div(items, at_once) * self.exchange_ns
+        if cut.parts > 1:
+            length += self.second_ns + 2 * self.workspace(problem, cut) / 4000
+        return length
+
+    @staticmethod
+    def pitch(problem: Problem) -> int:
+        """Floats in a row of a part in the workspace."""
+        return ceil_div(problem.n, 4) * 4
+
+    def workspace(self, problem: Problem, cut: Cut) -> int:
+        """Bytes of all parts of C, FP32."""
+        return 4 * cut.parts * problem.m * self.pitch(problem) if cut.parts > 1 else 0
+
+    def boxes(self, problem: Problem) -> tuple[int, int]:
+        """Rows of A and columns of B that arrive for a stage: of a matrix of fewer than a tile has, no more than that,
+        in whole periods of the swizzle. Zeros beyond it would take as long as data."""
+        columns = self.tile.BLOCK_N
+        if problem.layout[1] == "c":
+            columns = min(columns, ceil_div(problem.n, 8) * 8)
+        return min(self.tile.BLOCK_M, ceil_div(problem.m, 8) * 8), columns
+
+    def unit(self, layout: str, dtype_out: str, at_once: bool = False) -> Unit:
+        unit = super().unit(layout, dtype_out, at_once)
+        return dataclasses.replace(unit, flags=(*unit.flags, f"-DSUM_THREADS={SUM_THREADS}"))
+
+    def rejects(self, problem: Problem) -> str | None:
+        reason = super().rejects(problem)
+        if reason is None and self.runner(problem) is self:
+            cut = self.cut(problem)
+            if max(self.tiles(problem) * cut.parts, *(launch.blocks for launch in self.launches(problem))) > MAX_GRID_X:
+                return f"{problem.m} x {problem.n} in {cut.parts} parts; a launch has at most {MAX_GRID_X} blocks"
+        return reason
+
+    def variant(self, problem: Problem) -> str:
+        name = super().variant(problem)
+        if self.runner(problem) is not self:
+            return name
+        cut = self.cut(problem)
+        name += f"_cluster{cut.slices}" if cut.slices > 1 else ""
+        return name + (f"_parts{cut.parts}" if cut.parts > 1 else "")
+
+    def lanes(self, cut: Cut) -> int:
+        """Threads that share a run of C in the second launch."""
+        return 1 if cut.parts < 2 * MOST_LANES else MOST_LANES
+
+    def launches(self, problem: Problem) -> tuple[Launch, ...]:
+        (launch,) = super().launches(problem)
+        if self.runner(problem) is not self:
+            return (launch,)
+        cut = self.cut(problem)
+        clusters = min(self.tiles(problem) * cut.parts, CLUSTERS_AT_ONCE[cut.slices])
+        workspace = self.workspace(problem, cut)
+        product = dataclasses.replace(
+            launch,
+            grid=(clusters * cut.slices, 1, 1),
+            cluster=(cut.slices, 1, 1),
+            workspace=workspace,
+        )
+        if cut.parts == 1:
+            return (product,)
+        runs = problem.m * self.pitch(problem) // 4
+        adding = Launch(
+            unit=launch.unit,
+            entry=f"{self.entry}_sum",
+            grid=(ceil_div(runs * self.lanes(cut), SUM_THREADS), 1, 1),
+            block=(SUM_THREADS, 1, 1),
+            overlaps=True,
+            workspace=workspace,
+            multiplies=False,
+        )
+        return (product, adding)
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        """Tensor maps of A, B and C; extents innermost first, zeros beyond them, nothing stored there."""
+        a, b, c = super().maps(problem, pointers)
+        rows, columns = self.boxes(problem)
+        yield dataclasses.replace(a, box=(a.box[0], rows))
+        yield dataclasses.replace(b, box=(b.box[0], columns)) if problem.layout[1] == "c" else b
+        yield c
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        (values,) = super().pack(problem, pointers)
+        if self.runner(problem) is not self:
+            return (values,)
+        cut = self.cut(problem)
+        slices, parts, pitch, lanes = (
+            Argument(data=struct.pack("<i", value)) for value in (*cut, self.pitch(problem), self.lanes(cut))
+        )
+        workspace = Argument(data=struct.pack("<Q", pointers.workspace))
+        product = (*values, slices, parts, pitch, workspace)
+        if cut.parts == 1:
+            return (product,)
+        _, _, _, c, m, n, _, ldc, alpha, beta = values
+        return (product, (c, m, n, ldc, alpha, beta, parts, pitch, lanes, workspace))
+
+
+def _tile_of_h10(block_m: int, block_n: int, stages: int, stage_ns: float) -> SplitKernel:
+    """h10 with another tile."""
+    return SplitKernel(
+        name=f"h10_{block_m}x{block_n}",
+        shares="h10_split_k",
+        in_default_set=False,  # the cubes of a default run have tiles enough, and h5 does not cut them
+        largest_timed=1024,
+        tile=Tile(
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+            BLOCK_K=64,
+            MMA_M=64,
+            MMA_N=block_n,
+            MMA_K=16,
+            NUM_STAGES=stages,
+        ),
+        at_once=block_n == 128,
+        stage_ns=stage_ns,
+        swizzle="128 bytes",
+        summary=f"h10 with tiles of {block_m} x {block_n}",
+    )
+
+
+H10 = dataclasses.replace(
+    _tile_of_h10(64, 128, 7, 170.0),
+    name="h10_split_k",
+    shares="",
+    summary="split-K: clusters along k add through shared memory, a second launch adds what is left",
+)
+H10_TILES = (
+    _tile_of_h10(64, 64, 12, 150.0),
+    _tile_of_h10(128, 128, 5, 290.0),
+    _tile_of_h10(64, 256, 4, 290.0),
+)
+
+KERNELS: tuple[TensorKernel, ...] = (
+    *(H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8),
+    *(H9, *H9_TILES, H10, *H10_TILES),
+)

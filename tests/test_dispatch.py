@@ -225,6 +225,10 @@ def test_slot_work_counts_waves_and_whole_steps():
     h9, odd = get("h9_packed"), problem_of(HALF, 128 * 133, 255, 1600)
     assert [launch.workspace > 0 for launch in h9.launches(odd)] == [True, False]
     assert slot_work(h9, odd, 132) == 2 * 1600
+    # Clusters of two that walk over 160 tiles: 66 at a time.
+    deep = dataclasses.replace(get("h10_64x64"), slices=2)
+    assert slot_work(deep, problem_of(HALF, 1, 64 * 160, 1600), 132) == 3 * 800
+    assert slot_work(deep, problem_of(HALF, 1, 64 * 66, 1600), 132) == 800
     # Work that is shared along k fills the blocks evenly.
     assert slot_work(v8, Problem(m=128 * 198, n=256, k=1600), 132) == pytest.approx(1.5 * 1600)
 
@@ -256,7 +260,9 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
     assert contender.variant(problem.replace(alpha=0.0)) == "scale_only"
 
 
-@pytest.mark.parametrize("name", ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint"])
+@pytest.mark.parametrize(
+    "name", ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint", "h10_split_k", "h10_128x128"]
+)
 def test_rows_show_the_launch_that_multiplies_and_not_its_pass_or_sum(name):
     (contender,) = contenders([name])
     assert isinstance(contender, KernelContender)

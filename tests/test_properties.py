@@ -26,7 +26,7 @@ from handwritten.kernel import HandwrittenKernel
 from handwritten.pass_tile import TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
-from handwritten.tensor_catalog import MmaSyncKernel, PackedKernel, WgmmaKernel
+from handwritten.tensor_catalog import MmaSyncKernel, PackedKernel, SplitKernel, WgmmaKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
 from kernel.contract import (
     FAMILIES,
@@ -136,6 +136,18 @@ def cover(kernel, problem, launches):
         assert launch.grid == (whole * slices, 1, 1)
     elif isinstance(kernel, HandwrittenKernel):
         assert [launch.grid for launch in launches] == [(whole, 1, 1)]
+    elif isinstance(kernel, SplitKernel):
+        launch, *adding = launches
+        slices, parts = kernel.cut(problem)
+        assert slices in (1, 2, 4, 8)
+        assert slices * parts <= max(-(-problem.k // tile.BLOCK_K), 1)
+        assert launch.cluster == (slices, 1, 1)
+        assert launch.blocks <= min(SM_COUNT, whole * slices * parts)
+        assert launch.blocks % slices == 0
+        assert len(adding) == (parts > 1)
+        assert all(4 * one.blocks * one.threads >= problem.m * problem.n for one in adding)
+        pitch = -(-problem.n // 4) * 4
+        assert {one.workspace for one in launches} == {4 * parts * problem.m * pitch if adding else 0}
     elif isinstance(kernel, WgmmaKernel):
         *before, launch = launches
         packs = isinstance(kernel, PackedKernel) and bool(kernel.copied_rows(problem))
@@ -213,7 +225,7 @@ def test_parameters_hold_what_was_given(kernel, data):
     if problem.is_empty:
         return
     settled = problem.is_empty or problem.is_scale_only
-    adds = not settled and isinstance(kernel.runner(problem), BlockSplitKernel)
+    adds = not settled and isinstance(kernel.runner(problem), (BlockSplitKernel, SplitKernel))
     flat = packed[0 if adds else -1]  # what adds the parts comes last
     if problem.is_scale_only:
         assert number(flat[0], "<Q") == where.c

@@ -1,5 +1,6 @@
 """The Tensor Core kernels' catalog: builds, launch arithmetic, tensor maps, variants, fallbacks, refusals."""
 
+import dataclasses
 import re
 import struct
 from math import ceil, prod
@@ -26,6 +27,8 @@ from handwritten.tensor_catalog import (
     H9,
     H9_TILES,
     PASS_BLOCKS,
+    H10,
+    H10_TILES,
     SM_COUNT,
     TurnedKernel,
 )
@@ -35,8 +38,9 @@ from kernel.errors import RejectedError
 from kernel.plan import arguments, plan
 
 NAMES = [kernel.name for kernel in TENSOR]
-WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8)
 PACKED = (H9, *H9_TILES)
+SPLIT = (H10, *H10_TILES)
+WGMMA = (H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8, *SPLIT)
 POINTERS = Pointers(a=2**47, b=2**40 + 256, c=4096, workspace=2**45)
 every_kernel = pytest.mark.parametrize("kernel", TENSOR, ids=NAMES)
 every_wgmma = pytest.mark.parametrize("kernel", WGMMA, ids=[kernel.name for kernel in WGMMA])
@@ -55,7 +59,10 @@ def test_the_catalog_holds_the_ladder_and_then_these():
 @every_kernel
 def test_file_stem_is_entry_symbol_and_the_header_opens_with_the_formula(kernel):
     text = (FOLDER / f"{kernel.entry}.cu").read_text(encoding="utf-8")
-    assert re.findall(r"__launch_bounds__\([^)]*\)\s+(\w+)\(", text) == [kernel.entry]
+    assert re.findall(r"__launch_bounds__\([^)]*\)\s+(\w+)\(", text) == [
+        kernel.entry,
+        *[f"{kernel.entry}_sum"] * (kernel in SPLIT),
+    ]
     assert kernel.entry == kernel.name or kernel.entry in NAMES
     first = "// C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way."
     lines = text.splitlines()
@@ -81,6 +88,8 @@ def test_every_launch_is_of_a_unit_that_the_kernel_declares(kernel):
                 *before, launch = plan(kernel, problem).launches
                 assert len(before) == (kernel in PACKED and ("align_a" in changes or "align_b" in changes))
                 assert all(one.unit in kernel.units() for one in (*before, launch))
+                launch, *_ = plan(kernel, problem).launches
+                assert launch.unit in kernel.units()
                 assert f"-DB_COLUMN_MAJOR={int(layout == 'rc')}" in launch.unit.flags
                 assert f"-DOUT_BYTES={2 if out == 'float16' else 4}" in launch.unit.flags
 
@@ -122,6 +131,9 @@ def test_only_the_kernels_that_wait_for_the_launch_before_may_overlap_it():
         assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7, *PACKED))
         elsewhere = kernel.launches(half(512, 512, 64, align_a=2))
         assert all(launch.overlaps == (kernel in PACKED) for launch in elsewhere)
+        assert launch.overlaps == waits == (kernel in (H5, *H5_TILES, H6, H7, *SPLIT))
+        elsewhere = kernel.launches(half(512, 512, 64, align_a=2))[0]
+        assert not elsewhere.overlaps
 
 
 @pytest.mark.parametrize(
@@ -137,6 +149,66 @@ def test_store_buffers_fit_their_bytes_and_divide_the_tile(kernel, out):
     assert kernel.store_buffers(out) >= 2
     assert 0 <= kernel.store_bytes - kernel.store_buffers(out) * buffer < buffer
     assert f"-DSTORE_COLS={columns}" in kernel.unit("rr", out).flags
+
+
+@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+def test_a_cut_shares_deep_tiles_and_leaves_full_ones_alone(kernel):
+    """Few tiles keep half of the SMs busy and more; many are not cut; no part is without a block of k."""
+    for m, n, k in ((128, 128, 65536), (256, 256, 16384), (512, 512, 8192), (1024, 128, 16384), (1, 4096, 14336)):
+        problem = half(m, n, k)
+        cut = kernel.cut(problem)
+        launch, *_ = kernel.launches(problem)
+        assert cut.shares > 1
+        assert 64 <= launch.blocks <= SM_COUNT
+        assert kernel.length(problem, cut) <= 1.02 * min(
+            kernel.length(problem, type(cut)(slices, parts)) for slices in (1, 2, 4, 8) for parts in range(1, 20)
+        )
+    for shape in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 128, 64), (128, 256, 64)):
+        assert kernel.cut(half(*shape)).shares == 1
+        assert kernel.variant(half(*shape)) == "tma"
+    assert kernel.cut(half(64, 64, 100)).shares <= 2
+    assert kernel.cut(half(1, 8, 2**31 - 1)).shares > 1
+
+
+@pytest.mark.parametrize(
+    ("slices", "parts", "variant"),
+    [(1, 1, "tma"), (4, 1, "tma_cluster4"), (1, 12, "tma_parts12"), (8, 3, "tma_cluster8_parts3")],
+)
+@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+def test_a_cut_decides_grid_cluster_workspace_and_parameters(kernel, slices, parts, variant):
+    kernel = dataclasses.replace(kernel, slices=slices, parts=parts)
+    problem = half(300, 461, 4096, ldb=464, ldc=464, alpha=0.5, beta=2)
+    tiles = ceil(300 / kernel.tile.BLOCK_M) * ceil(461 / kernel.tile.BLOCK_N)
+    product, *adding = kernel.launches(problem)
+    assert kernel.variant(problem) == variant
+    most = {1: 132, 2: 66, 4: 32, 8: 16}[slices]
+    assert product.grid == (min(tiles * parts, most) * slices, 1, 1)
+    assert (product.cluster, product.overlaps) == ((slices, 1, 1), True)
+    workspace = 4 * parts * 300 * 464 if parts > 1 else 0
+    assert [launch.workspace for launch in (product, *adding)] == [workspace] * (2 if parts > 1 else 1)
+    pointers = Pointers(a=2**47, b=2**40 + 256, c=4096, workspace=2**45)
+    values, *sums = arguments(kernel, problem, pointers)
+    assert struct.unpack("<iiiQ", b"".join(value.data for value in values[10:])) == (slices, parts, 464, 2**45)
+    for launch, more in zip(adding, sums, strict=True):
+        assert launch.entry == "h10_split_k_sum"
+        assert launch.overlaps
+        lanes = 4 if parts >= 8 else 1
+        assert launch.blocks * launch.threads >= 300 * 116 * lanes > (launch.blocks - 1) * launch.threads
+        expected = (4096, 300, 461, 464, 0.5, 2.0, parts, 464, lanes, 2**45)
+        assert struct.unpack("<QiiqffiiiQ", b"".join(value.data for value in more)) == expected
+
+
+@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+def test_boxes_end_where_the_matrix_does(kernel):
+    """Whole periods of the swizzle, eight rows; columns of row-major B lie along the span and stay whole."""
+    rows, columns = kernel.tile.BLOCK_M, kernel.tile.BLOCK_N
+    for m, n, layout, a_rows, b_rows in (
+        (1, 8, "rr", 8, 64), (1, 8, "rc", 8, 8), (9, 33, "rc", 16, 40), (rows, columns, "rc", rows, columns),
+        (2**31 - 1, 8, "rc", rows, 8), (rows - 1, columns - 1, "rc", rows, columns),
+    ):  # fmt: skip
+        problem = half(m, n, 64, layout=layout, ldb=-(-n // 8) * 8 if layout == "rr" else 64, ldc=-(-n // 8) * 8)
+        a, b, _ = kernel.maps(problem, POINTERS)
+        assert (a.box, b.box[:2]) == ((64, a_rows), (64, b_rows))
 
 
 def test_b_comes_at_once_where_n_is_whole_spans():
@@ -170,7 +242,9 @@ def test_wgmma_takes_three_maps_that_the_driver_can_encode(kernel, layout, out):
     assert kernel.variant(problem) == "tma"
     (packed,) = arguments(kernel, problem, POINTERS)
     assert [len(argument.data) for argument in packed[:10]] == [128, 128, 128, 8, 4, 4, 4, 8, 4, 4]
-    assert [argument.order for argument in packed] == [False] * 10 + [True] * (kernel is H8)
+    assert [argument.order for argument in packed] == [False] * 10 + [True] * (kernel is H8) + [False] * (
+        4 if kernel in SPLIT else 0
+    )
     data = b"".join(argument.data for argument in packed[3:10])
     assert struct.unpack("<Qiiiqff", data) == (4096, 300, 448, 136, 512, 0.5, 2.0)
     maps = [argument.tensor_maps[0][1] for argument in packed[:3]]

@@ -1,11 +1,13 @@
 """The Tensor Core kernels on the PTX machine: h0 on every path, and a reason where the machine lacks an instruction."""
 
+import dataclasses
+
 import pytest
 
 from compare.check import CpuExecutor, check_contender, check_shape
 from compare.contenders import KernelContender
 from compare.shapes import parse
-from handwritten.tensor_catalog import H0, H9, KERNELS, PackedKernel, WgmmaKernel
+from handwritten.tensor_catalog import H0, H9, KERNELS, PackedKernel, SplitKernel, WgmmaKernel
 
 pytestmark = pytest.mark.nvcc
 
@@ -20,6 +22,11 @@ ALONE = [
     pytest.param(KernelContender.of(kernel), marks=[pytest.mark.slow] if kernel.shares else [], id=kernel.name)
     for kernel in WGMMA
     if kernel.cluster == 1
+]
+SPLIT = [
+    pytest.param(kernel, marks=[pytest.mark.slow] if kernel.shares else [], id=kernel.name)
+    for kernel in WGMMA
+    if isinstance(kernel, SplitKernel)
 ]
 CLUSTERED = [KernelContender.of(kernel) for kernel in WGMMA if kernel.cluster > 1]
 
@@ -92,6 +99,50 @@ def test_rows_of_c_begin_and_end_anywhere_in_a_word(contender, out):
             problem = problem.replace(ldc=n + pad, align_c=4 if out == "float32" else 2)
             verdict = check_contender(contender, problem, CpuExecutor())
             assert verdict.ok, verdict
+
+
+# Every extent ends inside a tile, less than a tile and less than a period of the swizzle; k in unequal parts, in
+# parts of one block of it, and in more parts than it has blocks; rows of C that end inside 16 bytes and inside four.
+SPLIT_SHAPES = (
+    "131x264x1160@input=integers@beta=2.0@alpha=0.5,1x64x584@input=integers,9x136x72,70x261x328@pad_b=3@pad_c=3,"
+    "65x33x200@input=integers@pad_b=7@pad_c=7@beta=-1.0,35x8x1,130x72x520@input=special,16x40x712@input=nan"
+)
+
+
+@pytest.mark.parametrize("kernel", SPLIT)
+@pytest.mark.parametrize("layout", ["rr", pytest.param("rc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("out", ["float16", pytest.param("float32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", [3, pytest.param(9, marks=pytest.mark.slow)])
+def test_a_second_launch_adds_the_parts_of_a_tile(kernel, layout, out, parts):
+    contender = KernelContender.of(dataclasses.replace(kernel, parts=parts))
+    for shape in parse(SPLIT_SHAPES):
+        problem = dataclasses.replace(shape, layout=layout).problem(contender).replace(dtype_out=out)
+        up = {name: -(-getattr(problem, name) // 8) * 8 for name in ("lda", "ldb", "ldc")}
+        problem = problem.replace(**up)
+        assert contender.variant(problem) == f"tma_parts{parts}"
+        verdict = check_contender(contender, problem, CpuExecutor(), distribution=shape.input)
+        assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("kernel", SPLIT)
+def test_blocks_walk_over_tiles_and_parts(kernel, monkeypatch):
+    """Five blocks for items of several tiles and parts: stages are used again from one item to the next."""
+    monkeypatch.setattr("handwritten.tensor_catalog.CLUSTERS_AT_ONCE", {1: 5})
+    for parts in (1, 4):
+        contender = KernelContender.of(dataclasses.replace(kernel, slices=1, parts=parts))
+        problem = contender.problem(200, 520, 840, beta=3.0)
+        (launch, *_) = contender.kernel.launches(problem)
+        assert launch.blocks == 5
+        verdict = check_contender(contender, problem, CpuExecutor(), distribution="integers")
+        assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("kernel", SPLIT)
+def test_clusters_along_k_are_what_the_machine_lacks(kernel):
+    contender = KernelContender.of(dataclasses.replace(kernel, slices=2))
+    verdict = check_shape(contender, parse("64x64x256")[0], CpuExecutor())
+    assert verdict.ok is None
+    assert "the PTX machine lacks" in verdict.skipped_because
 
 
 @pytest.mark.parametrize("contender", CLUSTERED, ids=[contender.name for contender in CLUSTERED])

@@ -7,7 +7,7 @@ import pytest
 from compare.check import GpuExecutor, check_contender
 from compare.contenders import KernelContender
 from compare.inputs import allocate, fill
-from handwritten.tensor_catalog import H9, KERNELS
+from handwritten.tensor_catalog import H9, KERNELS, SplitKernel
 
 pytestmark = pytest.mark.gpu
 
@@ -94,6 +94,44 @@ def test_every_case_is_right_and_none_is_refused(contender, layout, executor):
             problem = case.problem(contender, layout, out)
             verdict = check_contender(contender, problem, executor, distribution=case.input)
             assert verdict.ok, f"{verdict} ({verdict.variant})"
+
+
+SPLIT = [kernel for kernel in KERNELS if isinstance(kernel, SplitKernel)]
+SPLIT_CASES = (
+    Case(131, 264, 1160, "integers", alpha=0.5, beta=2.0), Case(1, 64, 584, "integers"), Case(9, 136, 72, "integers"),
+    Case(70, 261, 328, "integers", to=8), Case(65, 33, 200, "integers", beta=-1.0, to=8), Case(35, 8, 8, "integers"),
+    Case(130, 72, 520, "special", to=8), Case(16, 40, 712, "nan"), Case(300, 1000, 2056, "integers"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+@every_layout
+@pytest.mark.parametrize(("slices", "parts"), [(1, 1), (1, 5), (2, 1), (4, 1), (8, 1), (2, 3), (8, 9)], ids=str)
+def test_every_cut_is_right_and_repeats_to_the_bit(kernel, layout, slices, parts, executor):
+    """Clusters along k, parts in the workspace and both, in fewer blocks of k than shares too."""
+    import cupy
+
+    contender = KernelContender.of(dataclasses.replace(kernel, slices=slices, parts=parts))
+    for case in SPLIT_CASES:
+        for out in OUTPUTS:
+            problem = case.problem(contender, layout, out)
+            verdict = check_contender(contender, problem, executor, distribution=case.input)
+            assert verdict.ok, f"{verdict} ({verdict.variant})"
+    # More tiles than run at once, so that clusters walk and push again; and launches that follow each other.
+    problem = contender.problem(300, 9000, 1544, layout=layout)
+    buffers = allocate(cupy, problem)
+    fill(buffers)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.get_current_stream().synchronize()
+    prepared = contender.prepare(problem, buffers.pointers, stream.ptr)
+    first = None
+    with stream:
+        for _ in range(20):
+            buffers.poison_output()
+            prepared.enqueue(stream.ptr)
+            bits = buffers.c.view("uint16")
+            first = bits.copy() if first is None else first
+            assert bool((bits == first).all())
 
 
 @pytest.fixture

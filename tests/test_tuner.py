@@ -667,7 +667,7 @@ def test_candidates_are_the_tracks_own_kernels_without_dispatchers():
 
     found = candidates(every_contender(), "fp32_simt", None, required=True)
     assert {one.name for one in found} == {k.name for k in KERNELS if k.track == "fp32_simt"}
-    assert [one.name for one in candidates(every_contender(), "fp16_tensor", ["h1*,v7*"], required=True)] == [
+    assert [one.name for one in candidates(every_contender(), "fp16_tensor", ["h1_*,v7*"], required=True)] == [
         "h1_wgmma_tma"
     ]
     assert candidates(every_contender(), "fp16_tensor", ["v7*"], required=False) == ()
