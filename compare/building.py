@@ -71,17 +71,6 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def main_launch(contender: KernelContender, problem: Problem) -> Launch | None:
-    """The launch that does the GEMM's work rather than clear, transpose or reduce; None where nothing is launched."""
-    launches = plan(contender.kernel, problem).launches
-    if not launches or problem.is_scale_only:
-        return next(iter(launches), None)
-    runner = contender.kernel.runner(problem)
-    own = [launch for launch in launches if launch.unit.name.partition(".")[0] == runner.name]
-    named = [launch for launch in own if launch.entry == getattr(runner, "entry", None)]
-    return max(named or own or launches, key=lambda launch: launch.blocks * launch.threads, default=None)
-
-
 def resident(launch: Launch, built: Built) -> tuple[Artifact, Occupancy] | None:
     """What runs a launch, and how it fills an SM; None where it was not built."""
     artifact = built.get(launch.unit.name)
@@ -99,7 +88,8 @@ def static_columns(contender: Contender, problem: Problem, built: Built) -> dict
     """
     if not isinstance(contender, KernelContender):
         return {}
-    launch = main_launch(contender, problem)
+    planned = plan(contender.kernel, problem)
+    launch = planned.main_launch
     found = resident(launch, built) if launch is not None else None
     if launch is None or found is None:
         return {}
@@ -111,7 +101,7 @@ def static_columns(contender: Contender, problem: Problem, built: Built) -> dict
         "spill_bytes": needs.spill_bytes,
         "smem_bytes": needs.static_smem + launch.dynamic_smem,
         "occupancy_pct": filled.percent,
-        "kernel_name": "+".join(step.entry for step in plan(contender.kernel, problem).launches),
+        "kernel_name": "+".join(step.entry for step in planned.launches),
         "compiler": artifact.compiler,
     }
 

@@ -347,7 +347,7 @@ class Cluster:
             if not workers.get(address, {}).get("resources", {}).get(SEAT):
                 del self.seats[seat]
                 self.members.pop(address, None)
-        for address in here - set(self.members) - set(self._asking) - set(self._unusable):
+        for address in sorted(here - set(self.members) - set(self._asking) - set(self._unusable)):
             self._asking[address] = self.submit(describe, self.cpu, workers=[address])
         for address, asked in list(self._asking.items()):
             if address not in here:

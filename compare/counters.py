@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -115,7 +116,8 @@ def predicted_counters(contender: KernelContender, shape: Shape) -> dict[str, fl
     """
     problem = contender.problem(*shape)
     one = inspection.inspect_kernel(contender.kernel)
-    (*_, whole) = plan(contender.kernel, problem).launches
+    whole = plan(contender.kernel, problem).main_launch
+    assert whole is not None
     warp_steps = whole.blocks * (whole.threads // 32) * problem.k
     loads = [access for access in one.shared if access.kind == "load"]
     lane_map = one.lane_map
@@ -140,15 +142,17 @@ def profile_contenders(shape: Shape, names: Sequence[str]) -> profiler.Profile:
     if found.not_available:
         return found
     records = [json.loads(line) for line in found.output.splitlines() if line.startswith("{")]
-    order = [record["name"] for record in records for _ in record["kernels"]]
     by_name: dict[str, tuple[str, dict[str, float]]] = {}
-    for name, launched in zip(order, found.launches, strict=False):
-        # Of several launches (clearing, reduction) the longest is the one that multiplies.
-        longer = name not in by_name or launched[1].get(profiler.DURATION, 0) > by_name[name][1].get(
-            profiler.DURATION, 0
+    launched = iter(found.launches)
+    for record in records:
+        own = tuple(itertools.islice(launched, len(record["kernels"])))
+        if len(own) < len(record["kernels"]):
+            break
+        # A library does not say which of several launches (clearing, reduction) multiplies: the longest is taken.
+        main = record["main"]
+        by_name[record["name"]] = (
+            max(own, key=lambda one: one[1].get(profiler.DURATION, 0.0)) if main is None else own[main]
         )
-        if longer:
-            by_name[name] = launched
     missing = [name for name in names if name not in by_name]
     if missing:
         return profiler.Profile(not_available=f"no counters came back for {', '.join(missing)}")

@@ -28,7 +28,7 @@ def used(contenders: Iterable[Contender]) -> list[dict[str, Any]]:
         if table is not None and table.path is not None:
             record |= {
                 "file": table.path.name, "sha256": table.sha256, "gpu": table.gpu, "sm_count": table.sm_count,
-                "date": table.date, "revision": table.revision, "toolkit": table.toolkit, "method": table.method,
+                "date": table.date, "revision": table.revision, "toolkit": table.toolkit, "method": table.how,
                 "entries": len(table.entries), "stale": table.stale(one.candidates),
             }  # fmt: skip
         found.append(record)

@@ -264,13 +264,16 @@ def listing_of(one: Inspection) -> str:
 def print_loop(one: Inspection, console: Console) -> None:
     """The main loop: its instructions, and what a step of k costs."""
     from kernel import sass
+    from kernel.inspection import which_loop
 
-    listing = sass.parse(listing_of(one))
-    inner = listing.inner_loop
-    if one.loop is None or inner is None:
+    if one.loop is None:
         console.print(f"{one.name}: no loop with FFMA, HMMA or HGMMA was found")
         return
-    for instruction in listing.within(inner):
+    which = which_loop(one.loop)
+    if which:
+        console.print(f"{one.name}: {which}", soft_wrap=True)
+    listing = sass.parse(listing_of(one))
+    for instruction in listing.within(listing.loop_at(one.loop.inner_header)):
         console.print(f"/*{instruction.address:04x}*/  {instruction.text}", soft_wrap=True)
     console.print(f"per k step and warp, {one.loop.counted}:")
     for name, count in one.loop.by_name.items():

@@ -2,7 +2,8 @@
 
     python -m compare.launch_once 1024x1024x1024 v2_block_tile v4_pad
 
-Prints one JSON line per contender: its name, how many kernels it launched, and their entry symbols.
+Prints one JSON line per contender: its name, the entry symbols of what it launched, the place of the one that
+multiplies (null where a library does not say), and its build.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from compare.contenders import contenders
 from kernel.contract import Pointers, pointer_alignment
 from kernel.errors import GemmTracksError, UsageError
-from kernel.launch import cupy_module
+from kernel.launch import Prepared, cupy_module
 
 
 def launch(shape: tuple[int, int, int], names: Sequence[str]) -> list[dict[str, object]]:
@@ -45,7 +46,14 @@ def launch(shape: tuple[int, int, int], names: Sequence[str]) -> list[dict[str, 
         )
         prepared = contender.prepare(problem, Pointers(a=a.data.ptr, b=b.data.ptr, c=c.data.ptr), stream.ptr)
         ready.append(prepared)
-        records.append({"name": contender.name, "kernels": list(prepared.kernel_names), "variant": prepared.variant})
+        records.append(
+            {
+                "name": contender.name,
+                "kernels": list(prepared.kernel_names),
+                "main": prepared.plan.main if isinstance(prepared, Prepared) else None,
+                "variant": prepared.variant,
+            }
+        )
     stream.synchronize()
     cupy.cuda.profiler.start()
     for prepared in ready:

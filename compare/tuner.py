@@ -570,11 +570,16 @@ def merged(table: Table, found: Sequence[Entry], base: Table | None = None) -> T
     """The table with these entries, cut to the times that are worth keeping, and the kernels that they name.
 
     Entries of ``base`` that these do not replace are kept, with what it knows of their kernels: one that has changed
-    since was timed as it was, and stays stale.
+    since was timed as it was, and stays stale. Each says from which table, so that what is said of them is counted.
     """
     fresh = {entry.key: _cut(entry) for entry in found}
     before = base.entries if base is not None else ()
-    kept = {entry.key: entry for entry in before if entry.key not in fresh}
+    origin = f"{base.date[:10]} (revision {base.revision})" if base is not None else ""
+    kept = {
+        entry.key: dataclasses.replace(entry, kept_from=entry.kept_from or origin)
+        for entry in before
+        if entry.key not in fresh
+    }
     keys = dict.fromkeys([*(entry.key for entry in before), *fresh])
     entries = tuple(kept.get(key) or fresh[key] for key in keys)
     names = {name for entry in entries for name in entry.times_us}
@@ -583,10 +588,7 @@ def merged(table: Table, found: Sequence[Entry], base: Table | None = None) -> T
         **{name: tuned for name, tuned in table.kernels.items() if name in names},
         **({name: tuned for name, tuned in base.kernels.items() if name in old} if base is not None else {}),
     }
-    method = table.method
-    if base is not None and kept:
-        method += f"; {len(kept)} entries are kept from the table of {base.date[:10]} (revision {base.revision})"
-    return dataclasses.replace(table, kernels=kernels, entries=entries, method=method)
+    return dataclasses.replace(table, kernels=kernels, entries=entries)
 
 
 def _cut(entry: Entry) -> Entry:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, runs
-from compare.building import TYPICAL, Built, build, main_launch, resident
+from compare.building import TYPICAL, Built, build, resident
 from compare.contenders import Contender, KernelContender, choose, contenders
 from compare.statistics import geometric_mean
 from handwritten.table import (
@@ -39,6 +39,7 @@ from handwritten.table import (
 )
 from kernel.build import cache_root, digest
 from kernel.errors import CatalogError, MissingToolError, NoDeviceError, RejectedError, TableError, UsageError
+from kernel.plan import plan
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -293,7 +294,7 @@ def tuner_for(track: str, usable: Sequence[KernelContender], baseline: Contender
     blocks = {}
     for one in bound:
         try:
-            launch = main_launch(one, one.problem(TYPICAL, TYPICAL, TYPICAL))
+            launch = plan(one.kernel, one.problem(TYPICAL, TYPICAL, TYPICAL)).main_launch
         except RejectedError:
             continue
         filled = resident(launch, built) if launch is not None else None

@@ -153,6 +153,7 @@ class CutlassKernel(Kernel):
                         entry=CLEAR_ENTRY,
                         grid=(ceil_div(packed.clear_bytes // 4, CLEAR_THREADS), 1, 1),
                         block=(CLEAR_THREADS, 1, 1),
+                        multiplies=False,
                         workspace=packed.workspace,
                     )
                 )

@@ -95,6 +95,7 @@ class TransposingPassKernel(StreamKTileKernel):
             entry=f"{self.entry}_pass",
             grid=(rows * strips, 1, 1),
             block=(PASS_THREADS, 1, 1),
+            multiplies=False,
             workspace=workspace,
         )
         return (turning, dataclasses.replace(product, workspace=workspace, workspace_zeroed=0))

@@ -101,6 +101,7 @@ class BlockSplitKernel(ClusterSplitKernel):
             entry=f"{self.entry}_sum",
             grid=(ceil_div(threads, SUM_THREADS), 1, 1),
             block=(SUM_THREADS, 1, 1),
+            multiplies=False,
             overlaps=True,
             workspace=workspace,
         )

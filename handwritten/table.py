@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,8 @@ class Entry:
     sustained_us: Mapping[str, float] = field(default_factory=dict)
     """Microseconds in sustained windows of the kernels that met in them, by place; empty where bursts decided."""
     cublas_sustained_us: float | None = None
+    kept_from: str = ""
+    """Date and revision of the earlier table that it was taken over from; empty where this table's tuning timed it."""
 
     @property
     def kernel(self) -> str:
@@ -116,7 +119,7 @@ class Table:
     date: str
     revision: str
     method: str
-    """How the times were taken, in one line."""
+    """How the times were taken, in one line, but for entries that are kept from an earlier table: see :attr:`how`."""
     kernels: Mapping[str, Tuned]
     entries: tuple[Entry, ...]
     path: Path | None = None
@@ -127,6 +130,15 @@ class Table:
     def origin(self) -> str:
         """Where the table comes from, in one line."""
         return f"{self.gpu} ({self.sm_count} SMs), {self.date[:10]}, revision {self.revision}"
+
+    @property
+    def how(self) -> str:
+        """:attr:`method`, and how many of the entries here are older than it, from where."""
+        older = Counter(entry.kept_from for entry in self.entries if entry.kept_from)
+        kept = (
+            f"{count} of {len(self.entries)} entries kept from the table of {where}" for where, count in older.items()
+        )
+        return "; ".join((self.method, *kept))
 
     @functools.cached_property
     def by_key(self) -> dict[tuple[int, int, int, str, str, int], Entry]:
@@ -181,6 +193,8 @@ def record_of(entry: Entry) -> dict[str, Any]:
         record["sustained_us"] = {name: _five(us) for name, us in entry.sustained_us.items()}
     if entry.cublas_sustained_us is not None:
         record["cublas_sustained_us"] = _five(entry.cublas_sustained_us)
+    if entry.kept_from:
+        record["kept_from"] = entry.kept_from
     return record
 
 
@@ -271,13 +285,15 @@ def entry_of(value: Any) -> Entry:
     # Tables written before there were sustained windows have neither.
     steady, cublas_steady = value.get("sustained_us", {}), value.get("cublas_sustained_us")
     _require(isinstance(steady, dict) and set(steady) <= set(times), f"{where}: sustained_us names what us does not")
-    cublas = value["cublas_us"]
+    cublas, kept_from = value["cublas_us"], value.get("kept_from", "")
+    _require(isinstance(kept_from, str), f"{where}: kept_from is no text")
     return Entry(
         m=m, n=n, k=k, layout=value["layout"], dtype_out=value["dtype_out"], align=align,
         times_us={chosen: times[chosen], **times},
         cublas_us=None if cublas is None else _time(cublas, where),
         sustained_us={name: _time(us, where) for name, us in steady.items()},
         cublas_sustained_us=None if cublas_steady is None else _time(cublas_steady, where),
+        kept_from=kept_from,
     )  # fmt: skip
 
 

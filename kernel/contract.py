@@ -279,6 +279,8 @@ class Launch:
     overlaps: bool = False
     """True where blocks may start before the launch ahead of it on the stream has ended (programmatic dependent
     launch): the kernel itself waits before it touches memory that the other may write or read."""
+    multiplies: bool = True
+    """False where it does no products itself: it clears, transposes, scales, or adds up what another one multiplied."""
     workspace: int = 0
     """Bytes of scratch memory that this launch is handed; launches of one problem share the memory."""
     workspace_zeroed: int = 0

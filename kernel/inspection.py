@@ -66,12 +66,35 @@ class SharedAccess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProductLoop:
+    """One of a kernel's loops with products."""
+
+    header: int
+    """Address of its first instruction."""
+    instructions: int
+    macs_written: int
+    """Multiply-adds in one pass of a warp (warpgroup for wgmma)."""
+    macs_run: float
+    """Multiply-adds of all warps of the executed block, 0 where it did not come here."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MainLoop:
-    """The k loop, counted per thread (per warp for matrix instructions) and per k step."""
+    """The k loop, counted per thread (per warp for matrix instructions) and per k step.
+
+    Of several loops with products it is the one that did the most of the executed block, which is whole where the
+    problem is :func:`problem_for`'s. Where a branch depends on what is not computed, what ran may be a guess, and the
+    choice is by what is written: :attr:`kernel.sass.Listing.product_loops`.
+    """
 
     header: int
     """Address of the loop's first instruction."""
     inner_header: int
+    """Address of the first instruction of the product loop in it (the same where that is not nested)."""
+    product_loops: tuple[ProductLoop, ...]
+    """All loops with products, the one that all counts here are of first."""
+    chosen: str
+    """How it was told from the others: executed, or written."""
     k_steps: float
     """k steps in one pass of the inner loop."""
     counted: str
@@ -188,14 +211,16 @@ def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof
     """
     problem = problem or problem_for(kernel)
     planned = plan(kernel, problem)
-    notes: list[str] = []
-    if not planned.launches:
+    position = planned.main
+    if position is None:
         raise UsageError(f"{problem} launches nothing, so there is nothing to inspect; give m, n and k of at least 1")
+    notes: list[str] = []
     runner = kernel if problem.is_scale_only else kernel.runner(problem)
     if runner is not kernel:
         notes.append(f"{runner.name} runs it ({kernel.why(problem)})")
-    position, built, listing = _main_launch(planned.launches)
     launch = planned.launches[position]
+    built = build.artifact(launch.unit)
+    listing = sass.parse(disassemble.sass(built.cubin, launch.entry))
     if len(planned.launches) > 1:
         others = ", ".join(one.entry for i, one in enumerate(planned.launches) if i != position)
         notes.append(f"the problem takes {len(planned.launches)} launches; the others are {others}")
@@ -223,18 +248,6 @@ def inspect_kernel(kernel: Kernel, problem: Problem | None = None, *, roof: Roof
     )
 
 
-def _main_launch(launches: Sequence[Launch]) -> tuple[int, Artifact, sass.Listing]:
-    """The launch that multiplies: the one whose loops hold the most math, the first where none does."""
-    found = []
-    for position, launch in enumerate(launches):
-        built = build.artifact(launch.unit)
-        listing = sass.parse(disassemble.sass(built.cubin, launch.entry))
-        inner = listing.inner_loop
-        found.append((listing.math(inner) if inner else 0, -position, built, listing))
-    _, negative, built, listing = max(found, key=lambda entry: entry[:2])
-    return -negative, built, listing
-
-
 def _inspection(
     *,
     listing: sass.Listing,
@@ -257,7 +270,8 @@ def _inspection(
         notes.append(f"{len(run.guessed)} branches depend on what is not computed and were taken towards the main loop")
     if run.unsupported:
         notes.append(f"taken as unknown: {', '.join(f'{name} ({count})' for name, count in run.unsupported.items())}")
-    loop = _main_loop(listing, run, launch, tile, problem, built.arch)
+    products = _product_loops(listing, run)
+    loop = _main_loop(listing, products, run, launch, tile, problem, built.arch)
     if loop is None:
         notes.append("no loop with FFMA, HMMA or HGMMA was found")
     shared = _shared_accesses(listing, run, loop)
@@ -296,12 +310,40 @@ def _inspection(
     )
 
 
+def _is_certain(run: lanes.Run) -> bool:
+    """Whether what ran is what runs: to its end, and by branches that were all computed."""
+    return run.finished and not run.guessed
+
+
+def _product_loops(listing: sass.Listing, run: lanes.Run) -> tuple[ProductLoop, ...]:
+    """The loops with products, the main one first: see :class:`MainLoop`."""
+    found = [
+        ProductLoop(
+            header=loop.header,
+            instructions=len(loop.addresses),
+            macs_written=sum(i.macs for i in listing.within(loop)),
+            macs_run=sum(_macs(i) * run.executed[i.address] for i in listing.within(loop)),
+        )
+        for loop in listing.product_loops
+    ]
+    if _is_certain(run):
+        found.sort(key=lambda loop: -loop.macs_run)
+    return tuple(found)
+
+
 def _main_loop(
-    listing: sass.Listing, run: lanes.Run, launch: Launch, tile: Tile, problem: Problem | None, arch: str
+    listing: sass.Listing,
+    products: tuple[ProductLoop, ...],
+    run: lanes.Run,
+    launch: Launch,
+    tile: Tile,
+    problem: Problem | None,
+    arch: str,
 ) -> MainLoop | None:
-    inner, around = listing.inner_loop, listing.k_loop
-    if inner is None or around is None:
+    if not products:
         return None
+    inner = listing.loop_at(products[0].header)
+    around = listing.k_loop(inner)
     body = listing.within(inner)
     chains = sass.accumulators(body)
     ran = any(run.executed[i.address] for i in body if i.kind in sass.MATH)
@@ -323,10 +365,12 @@ def _main_loop(
     total = sum(weights.values())
     math_count = sum(weights[kind] for kind in sass.MATH)
     by_class = {name: round(count / steps, 4) for name, count in weights.most_common() if steps and count}
-    found, expected, warning = _fma_balance(run, listing, launch, tile, problem, chains, ran)
+    found, expected, warning = _fma_balance(run, listing, inner, launch, tile, problem, chains, ran)
     return MainLoop(
         header=around.header,
         inner_header=inner.header,
+        product_loops=products,
+        chosen="executed" if _is_certain(run) else "written",
         k_steps=steps_inner,
         counted="executed" if ran else "written",
         macs_per_k_step=per_step,
@@ -365,6 +409,7 @@ def _macs_per_k_step(tile: Tile, chains: int, group: int, math_instructions: Seq
 def _fma_balance(
     run: lanes.Run,
     listing: sass.Listing,
+    inner: sass.Loop,
     launch: Launch,
     tile: Tile,
     problem: Problem | None,
@@ -377,11 +422,10 @@ def _fma_balance(
     expected = tile.BLOCK_M * tile.BLOCK_N * tile.BLOCK_K / launch.threads
     warnings = []
     needed = tile.THREAD_M * tile.THREAD_N
-    is_ffma = any(i.kind == "FFMA" for i in listing.within(listing.inner_loop or listing.loops[0]))
+    is_ffma = any(i.kind == "FFMA" for i in listing.within(inner))
     if is_ffma and needed and chains < needed:
         warnings.append(f"{chains} accumulators per thread, {needed} expected")
-    around = listing.k_loop
-    guessed = around is not None and bool(run.guessed & around.addresses)
+    guessed = bool(run.guessed & listing.k_loop(inner).addresses)
     if not (ran and run.finished and problem is not None) or guessed:
         if not warnings:
             return None, expected, ""
@@ -450,9 +494,9 @@ KINDS = {"LDS": "load", "STS": "store", "LDGSTS": "copy", "LDSM": "matrix"}
 
 
 def _shared_accesses(listing: sass.Listing, run: lanes.Run, loop: MainLoop | None) -> tuple[SharedAccess, ...]:
-    around = listing.k_loop
-    if around is None or loop is None:
+    if loop is None:
         return ()
+    around = listing.loop_at(loop.header)
     steps = _steps_run(listing, run, loop)
     found = []
     for instruction in listing.within(around):
@@ -496,8 +540,7 @@ def _lane_addresses(access: lanes.Access, first: int) -> list[int | None]:
 
 
 def _steps_run(listing: sass.Listing, run: lanes.Run, loop: MainLoop) -> float:
-    around = listing.k_loop
-    executed = sum(run.executed[i.address] for i in listing.within(around)) if around else 0
+    executed = sum(run.executed[i.address] for i in listing.within(listing.loop_at(loop.header)))
     per_step = sum(loop.per_k_step.values())
     return executed / per_step if per_step else 0.0
 
@@ -727,6 +770,9 @@ def summary(found: Inspection) -> dict[str, str]:
     }
     loop = found.loop
     if loop is not None:
+        lines["main loop, instructions"] = str(loop.product_loops[0].instructions)
+        if len(loop.product_loops) > 1:
+            lines["main loop, instructions"] += f"; {which_loop(loop)}"
         lines |= {f"{name} per k step": f"{count:g}" for name, count in loop.per_k_step.items()}
         lines["math share of issue slots"] = f"{100 * loop.math_share:.1f} %"
         if loop.bound_issue is not None:
@@ -761,6 +807,19 @@ def summary(found: Inspection) -> dict[str, str]:
         rows = found.lane_map.groups(0, 0)
         lines["rows of lane 0"] = mapping.spans(rows)
     return lines
+
+
+def which_loop(loop: MainLoop) -> str:
+    """Which of several loops with products is the main one, and by what it was told from the others; else empty."""
+    main, *others = loop.product_loops
+    if not others:
+        return ""
+    text = f"of {1 + len(others)} loops with products the one at {main.header:04x}"
+    listed = ", ".join(f"{other.header:04x} ({other.instructions} instructions)" for other in others)
+    if loop.chosen == "written":
+        return f"{text}, which has the most as written; the rest: {listed}"
+    share = 100 * main.macs_run / sum(one.macs_run for one in loop.product_loops)
+    return f"{text}, which did {share:.3g} % of the executed block's multiply-adds; the rest: {listed}"
 
 
 def _grouped(accesses: Sequence[SharedAccess]) -> str:

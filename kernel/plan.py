@@ -22,6 +22,22 @@ class Plan:
     launches: tuple[Launch, ...]
 
     @property
+    def main(self) -> int | None:
+        """Place of the launch that multiplies, the largest and then the first where several do (ranges of columns).
+
+        Where none does (C is only scaled) it is the first; None where nothing is launched.
+        """
+        places = range(len(self.launches))
+        multiplying = [place for place in places if self.launches[place].multiplies] or places[:1]
+        sizes = {place: self.launches[place].blocks * self.launches[place].threads for place in multiplying}
+        return max(sizes, key=sizes.__getitem__, default=None)
+
+    @property
+    def main_launch(self) -> Launch | None:
+        """The launch at :attr:`main`; None where nothing is launched."""
+        return None if self.main is None else self.launches[self.main]
+
+    @property
     def workspace(self) -> int:
         """Bytes of scratch memory that the launches share."""
         return max((launch.workspace for launch in self.launches), default=0)
@@ -52,6 +68,7 @@ def plan(kernel: Kernel, problem: Problem) -> Plan:
             entry=f"scale_only_{problem.dtype_out}",
             grid=(blocks, 1, 1),
             block=(SCALE_THREADS, 1, 1),
+            multiplies=False,
         )
         return Plan(variant=SCALE_VARIANT, launches=(launch,))
     return Plan(variant=kernel.variant(problem), launches=kernel.launches(problem))

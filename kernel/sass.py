@@ -1,9 +1,11 @@
 """Reads nvdisasm's text: instructions, control flow, loops, the main loop and what its issue slots are spent on.
 
-A *math* instruction is one that does the GEMM's multiply-adds: FFMA, HMMA or HGMMA. The *inner loop*
-is the loop without a math loop inside it that holds the most of them; the *k loop* is the largest loop
-around it that stores nothing to global memory (a rolled inner loop walks one block tile, the k loop
-walks all of them).
+A *math* instruction is one that does the GEMM's multiply-adds: FFMA, HMMA or HGMMA. *Product loops* are
+the loops that do some and have no such loop inside. There may be several: one for whole tiles, one with
+guards for tiles that reach beyond an edge or for the last ones of k, one that adds up parts. The *inner
+loop* is the one of them with the most math, as written; :mod:`kernel.inspection` knows which one ran. The
+*k loop* is the largest loop around it that stores nothing to global memory (a rolled inner loop walks one
+block tile, the k loop walks all of them).
 """
 
 from __future__ import annotations
@@ -171,20 +173,28 @@ class Listing:
         return _natural_loops(self)
 
     @functools.cached_property
-    def inner_loop(self) -> Loop | None:
-        """The loop with the most math among those that hold no other math loop, None where no loop does any."""
+    def product_loops(self) -> tuple[Loop, ...]:
+        """The loops that do math and hold no other that does: the most math first, of equals the shortest.
+
+        Of two loops with the same products the longer one spends the rest on guards.
+        """
         mathy = [loop for loop in self.loops if self.math(loop)]
         innermost = [a for a in mathy if not any(b.addresses < a.addresses for b in mathy)]
-        return max(innermost, key=self.math, default=None)
+        return tuple(sorted(innermost, key=lambda loop: (-self.math(loop), len(loop.addresses))))
 
-    @functools.cached_property
-    def k_loop(self) -> Loop | None:
-        """The largest loop around the inner loop that stores nothing to global memory."""
-        inner = self.inner_loop
-        if inner is None:
-            return None
+    @property
+    def inner_loop(self) -> Loop | None:
+        """The product loop with the most math as written, None where no loop does any."""
+        return next(iter(self.product_loops), None)
+
+    def k_loop(self, inner: Loop) -> Loop:
+        """The largest loop around a product loop that stores nothing to global memory."""
         around = [loop for loop in self.loops if inner.addresses <= loop.addresses and not self._stores(loop)]
         return max(around, key=lambda loop: len(loop.addresses), default=inner)
+
+    def loop_at(self, header: int) -> Loop:
+        """The loop whose first instruction is at this address; KeyError where there is none."""
+        return {loop.header: loop for loop in self.loops}[header]
 
     def math(self, loop: Loop) -> int:
         """Multiply-adds written in a loop, counted once whatever its trip count."""

@@ -422,10 +422,10 @@ def test_a_workers_tuner_has_the_candidates_that_run_there(monkeypatch):
 
 
 def test_a_tuner_leaves_out_the_occupancy_of_who_refuses_the_typical_shape(monkeypatch):
-    def refuses(one, problem):
-        raise RejectedError(f"{one.name}: not this one")
+    def refuses(kernel, problem):
+        raise RejectedError(f"{kernel.name}: not this one")
 
-    monkeypatch.setattr(tuning, "main_launch", refuses)
+    monkeypatch.setattr(tuning, "plan", refuses)
     (one,) = contenders(["v7_wide_tile"])
     found = tuning.tuner_for("fp32_simt", [one], CUBLAS, HostSite(), {})
     assert dict(found.resident) == {}

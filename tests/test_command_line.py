@@ -308,6 +308,21 @@ def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_pat
 
 
 @pytest.mark.nvcc
+def test_inspect_says_which_of_several_loops_with_products_it_prints(capsys):
+    assert main(["inspect", "h0_mma_sync", "--loop"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert re.match(
+        r"h0_mma_sync: of 2 loops with products the one at (\w+), which did 71\.4 % of the executed block's", first
+    )
+    printed = [line for line in lines if line.startswith("/*")]
+    assert printed[0].startswith(f"/*{first.split(' at ')[1].split(',')[0]}*/")
+    assert sum("LDGSTS" in line for line in printed) == 12
+    assert "@P" not in "".join(line for line in printed if "LDGSTS" in line)
+    assert main(["inspect", "v6_transposed_split", "--loop"]) == 0
+    assert capsys.readouterr().out.startswith("/*")
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("words", "shows"),
     [

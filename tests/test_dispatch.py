@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compare.building import main_launch, runner_columns
+from compare.building import runner_columns
 from compare.contenders import KernelContender, contenders
 from compare.dispatch_tables import remarks, used
 from compare.runs import identity
@@ -206,9 +206,9 @@ def test_odd_problems_are_asked_of_odd_entries_however_far(tuned):
     times = {"v20_one_barrier_hint": 151e3, "v19_down_columns_hint": 154e3, "v14_early_loads_hint": 160e3}
     around = [entry(m, n, 16384, times) for m in (16384, 16512) for n in (16384, 16640)]
     tuned(*around, ODD)
-    for size, nearer in ((8191, False), (16383, True)):
+    for size in (4095, 8191, 16383):
         odd = Problem(m=size, n=size, k=size)
-        assert [distance(one, odd) < distance(ODD, odd) for one in around] == [nearer] * 4
+        assert all(distance(one, odd) < distance(ODD, odd) for one in around) == (size > 8191)
         assert SIMT.variant(odd) == "v21_packed_hint.vec1_packed"
         assert "its rate at 4097x4097x4097" in SIMT.why(odd)
     assert SIMT.variant(Problem(m=16383, n=16384, k=16380)) == "v20_one_barrier_hint.vec4"
@@ -223,7 +223,7 @@ def test_a_rate_of_wide_accesses_is_no_rate_of_narrow_ones(tuned):
     kernels = {kernel.name: kernel for kernel in SIMT.candidates}
     problem = Problem(m=4096, n=4096, k=4096)
     # v1 has one build for all.
-    for narrow, factors in (({}, (1, 1)), ({"align_b": 4}, (1.3, 1))):
+    for narrow, factors in (({}, (1, 1)), ({"align_b": 4}, (1.2, 1))):
         here = predictions(problem.replace(**narrow), found, kernels, 132)
         assert [here[name].us for name in names] == [pytest.approx(100 * factor) for factor in factors]
     # Odd shapes know the narrow build themselves, and tell nothing better of the wide one.
@@ -253,7 +253,7 @@ def test_distance_is_in_doublings_and_counts_layout_alignment_and_output():
     assert distance(here, same) == 0
     assert distance(here, problem_of(HALF, 2048, 1024, 1024)) == 1
     assert distance(here, problem_of(HALF, 1024, 1024, 1024, layout="rc")) == 1
-    assert distance(here, same.replace(align_a=4)) == 2
+    assert distance(here, same.replace(align_a=4)) == 1
     assert distance(here, same.replace(dtype_out="float32")) == 0.25
 
 
@@ -264,9 +264,9 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
     problem = contender.problem(4096, 4096, 4096)
     columns = runner_columns(contender, problem)
     assert columns == {"instruction": "ffma", "tile": "128x256x16", "stages": 3, "swizzle": None}
-    assert main_launch(contender, problem).entry == "v7_wide_tile"
+    assert plan(contender.kernel, problem).main_launch.entry == "v7_wide_tile"
     assert runner_columns(contender, problem.replace(alpha=0.0)) == {}
-    assert main_launch(contender, problem.replace(alpha=0.0)).entry == "scale_only_float32"
+    assert plan(contender.kernel, problem.replace(alpha=0.0)).main_launch.entry == "scale_only_float32"
     assert contender.variant(problem.replace(alpha=0.0)) == "scale_only"
 
 
@@ -276,7 +276,7 @@ def test_rows_show_the_launch_that_multiplies_and_not_its_pass_copy_or_sum(name)
     assert isinstance(contender, KernelContender)
     for extents in ((128, 128, 65536), (4096, 4096, 4096)):
         problem = contender.problem(*extents, **({"align_b": 4} if name == "v21_packed_hint" else {}))
-        assert main_launch(contender, problem).entry == contender.kernel.entry
+        assert plan(contender.kernel, problem).main_launch.entry == contender.kernel.entry
 
 
 @pytest.mark.nvcc

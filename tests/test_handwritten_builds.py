@@ -16,6 +16,7 @@ from kernel.contract import Problem
 from kernel.disassemble import sass
 from kernel.errors import BuildError
 from kernel.gate import objections
+from kernel.plan import plan
 from kernel.sass import operand_reads, parse
 
 pytestmark = pytest.mark.nvcc
@@ -144,6 +145,21 @@ def test_static_assert_names_a_broken_relation():
     with pytest.raises(BuildError) as caught:
         artifact(dataclasses.replace(unit, name="v2_block_tile.broken", flags=flags))
     assert "32 lanes' thread tiles fill the warp tile" in caught.value.log
+
+
+SEVERAL = [k for k in LADDER if isinstance(k, (BlockSplitKernel, TransposingPassKernel))]
+
+
+@pytest.mark.parametrize("kernel", SEVERAL, ids=lambda kernel: kernel.name)
+def test_the_launch_that_says_it_multiplies_is_the_one_whose_loops_hold_the_products(kernel):
+    planned = plan(kernel, Problem(m=128, n=128, k=65536))
+    assert len(planned.launches) == 2
+    products = []
+    for launch in planned.launches:
+        listing = parse(sass(artifact(launch.unit).cubin, launch.entry))
+        products.append(max((listing.math(loop) for loop in listing.loops), default=0))
+    assert [launch.multiplies for launch in planned.launches] == [count == max(products) for count in products]
+    assert planned.main_launch.entry == kernel.entry
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from kernel.contract import Launch, Problem, Tile
 from kernel.errors import BuildError, CatalogError, MissingToolError, UsageError
 from kernel.inspection import inspect_file, inspect_kernel, side_by_side, summary
 from kernel.intensity import Roof
+from kernel.plan import plan
 
 pytestmark = pytest.mark.nvcc
 
@@ -224,12 +225,62 @@ def test_lost_accumulators_are_flagged_where_no_block_could_be_executed():
     )
     launch = Launch(unit=PLAIN, entry="plain_1", grid=(1, 1, 1), block=(16, 16, 1))
     tile = Tile(BLOCK_M=32, BLOCK_N=32, BLOCK_K=8, THREAD_M=2, THREAD_N=2)
-    given = (lanes.Run(threads=256), listing, launch, tile, None)
+    given = (lanes.Run(threads=256), listing, listing.inner_loop, launch, tile, None)
     assert inspection._fma_balance(*given, 2, False) == (
         *(16.0, 32.0),
         "2 accumulators per thread, 4 expected; FMA count 16 per thread and k tile, expected 32",
     )
     assert inspection._fma_balance(*given, 4, False) == (None, 32.0, "")
+
+
+TWO_LOOPS = sass.parse(
+    ".L_x_1:\n/*0000*/ FFMA R0, R2, R4, R0 ;\n/*0010*/ FFMA R1, R2, R5, R1 ;\n/*0020*/ @P0 BRA `(.L_x_1) ;\n"
+    ".L_x_2:\n/*0030*/ FFMA R0, R2, R4, R0 ;\n/*0040*/ @P0 BRA `(.L_x_2) ;\n/*0050*/ EXIT ;"
+)
+"""The first has more products as written."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "finished", "guessed", "main"),
+    [
+        (4, 8, True, set(), 0x00),  # 4 passes of two products are no fewer than 8 of one
+        (3, 8, True, set(), 0x30),
+        (0, 1, True, set(), 0x30),
+        (0, 0, True, set(), 0x00),
+        (0, 1, False, set(), 0x00),
+        (0, 1, True, {0x20}, 0x00),
+    ],
+)
+def test_the_main_loop_is_the_one_that_ran_where_that_is_certain(first, second, finished, guessed, main):
+    run = lanes.Run(threads=32, finished=finished, guessed=guessed)
+    run.executed.update({0x00: first, 0x10: first, 0x30: second})
+    found = inspection._product_loops(TWO_LOOPS, run)
+    assert found[0].header == main
+    assert {loop.header: (loop.instructions, loop.macs_written, loop.macs_run) for loop in found} == {
+        0x00: (3, 64, 64.0 * first),
+        0x30: (2, 32, 32.0 * second),
+    }
+
+
+@pytest.mark.parametrize("layout", ["rr", "rc"])
+def test_h0s_main_loop_is_that_of_whole_tiles_and_not_the_one_with_guards(layout):
+    kernel = catalog.get("h0_mma_sync")
+    problem = inspection.problem_for(kernel).replace(layout=layout, lda=0, ldb=0)
+    one = inspect_kernel(kernel, problem)
+    main, guarded = one.loop.product_loops
+    assert (main.header, one.loop.chosen) == (one.loop.inner_header, "executed")
+    assert main.macs_written == guarded.macs_written
+    assert main.instructions < guarded.instructions
+    # Its last NUM_STAGES - 1 tiles copy nothing any more: the loop with guards has them.
+    tiles = kernel.tile.NUM_STAGES + inspection.TILES_EXECUTED
+    assert main.macs_run / (main.macs_run + guarded.macs_run) == pytest.approx((tiles - 2) / tiles)
+    # A whole tile of A and of B in pieces of 16 bytes and a warp's 32 lanes, by 8 warps and 64 steps of k.
+    copies = (128 + 256) * 64 * 2 / 16 / 32 / 8
+    assert one.loop.per_k_step["LDGSTS"] == pytest.approx(copies / 64)
+    assert "LDGSTS" in {access.text.partition(".")[0] for access in one.shared}
+    assert "loops with products the one at" in summary(one)["main loop, instructions"]
+    alone = inspect_file(build.artifact(plan(kernel, problem).main_launch.unit).cubin)
+    assert alone.loop.inner_header == one.loop.inner_header
 
 
 def test_the_issue_bound_is_left_open_where_no_rate_is_published():

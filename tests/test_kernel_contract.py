@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contract import LAYOUTS, Problem, Tile, ceil_div, pointer_alignment, unaligned
+from kernel.contract import LAYOUTS, Launch, Problem, Tile, Unit, ceil_div, pointer_alignment, unaligned
 from kernel.errors import DeviceError, DtypeError, GemmTracksError, LayoutError, ShapeError
 from kernel.launch import runs_on
 from kernel.operands import HOST, describe, operand, scalar
+from kernel.plan import Plan
 
 EXTENT = st.integers(0, 2**31 - 1)
 
@@ -220,3 +221,25 @@ def test_problems_that_cannot_be_are_refused_with_what_is_needed(fields, error, 
     with pytest.raises(error, match=re.escape(words)):
         Problem(**{"m": 4, "n": 4, "k": 4, **fields})
     assert Problem(m=4, n=4, k=4).lda == 4
+
+
+@pytest.mark.parametrize(
+    ("blocks", "multiplies", "main"),
+    [
+        ((), (), None),
+        ((8,), (False,), 0),
+        ((900, 8), (False, True), 1),
+        ((8, 900), (True, False), 0),
+        ((65535, 65535, 7), (True, True, True), 0),
+        ((900, 7, 8, 900), (False, True, True, False), 2),
+    ],
+)
+def test_a_plans_main_launch_is_the_one_that_says_it_multiplies_however_large_the_others_are(blocks, multiplies, main):
+    unit = Unit(name="odd", arch="sm_90a", source=str)
+    launches = tuple(
+        Launch(unit=unit, entry=f"step_{i}", grid=(count, 1, 1), block=(32, 1, 1), multiplies=does)
+        for i, (count, does) in enumerate(zip(blocks, multiplies, strict=True))
+    )
+    planned = Plan(variant="", launches=launches)
+    assert planned.main == main
+    assert planned.main_launch is (None if main is None else launches[main])

@@ -443,6 +443,7 @@ def test_launching_once_reports_what_ran(gpu, capsys):
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["name"] for record in records] == ["v2_block_tile", "v8_stream_k"]
     assert records[0]["kernels"] == ["v2_block_tile"]
+    assert records[0]["main"] == 0
     assert records[0]["variant"] in ("vec4", "vec1")
     for words, status in (([], 2), (["4x4", "v0_naive"], 2), (["axbxc", "v0_naive"], 2), (["4x4x4", "v99"], 2)):
         assert launch_once.main(words) == status

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from compare import driver
-from compare.counters import _verdict, counters, profile_contenders
+from compare.contenders import contenders
+from compare.counters import _verdict, counters, predicted_counters, profile_contenders
 from kernel import profiler, toolchain
 from kernel.errors import UsageError
+from kernel.inspection import inspect_kernel
+from kernel.plan import plan
 
 CSV = """==PROF== Connected to process 1
 "ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
@@ -132,13 +135,36 @@ def test_conflicts_within_the_noise_are_none():
 
 
 def test_a_contender_that_left_no_counters_is_named(monkeypatch):
-    output = 'said\n{"name": "v2", "kernels": ["clear", "gemm"]}\n{"name": "v4", "kernels": ["gemm"]}\n'
+    output = (
+        'said\n{"name": "v2", "kernels": ["clear", "gemm"], "main": null}\n'
+        '{"name": "v4", "kernels": ["gemm"], "main": 0}\n'
+    )
     launches = (("clear", {profiler.DURATION: 1.0}), ("gemm", {profiler.DURATION: 9.0}))
     answer = profiler.Profile(launches=launches, output=output)
     monkeypatch.setattr(driver, "query", lambda: driver.Driver(version="13.0", devices=(), problem=""))
     monkeypatch.setattr(profiler, "profile", lambda command: answer)
     assert profile_contenders((8, 8, 8), ["v2", "v4"]).not_available == "no counters came back for v4"
     assert profile_contenders((8, 8, 8), ["v2"]).launches == launches[1:]
+
+
+def test_counters_are_of_the_launch_that_says_it_multiplies_even_where_another_takes_longer(monkeypatch):
+    output = '{"name": "v17", "kernels": ["gemm", "sum"], "main": 0}\n{"name": "v2", "kernels": ["v2"], "main": 0}\n'
+    launches = tuple((name, {profiler.DURATION: us}) for name, us in (("gemm", 3.0), ("sum", 9.0), ("v2", 1.0)))
+    monkeypatch.setattr(driver, "query", lambda: driver.Driver(version="13.0", devices=(), problem=""))
+    monkeypatch.setattr(profiler, "profile", lambda command: profiler.Profile(launches=launches, output=output))
+    assert profile_contenders((8, 8, 8), ["v17", "v2"]).launches == (launches[0], launches[2])
+
+
+@pytest.mark.nvcc
+def test_predictions_count_the_blocks_that_multiply_and_not_those_that_add_up():
+    (contender,) = contenders(["v17_small"])
+    shape = (128, 128, 65536)
+    product, adding = plan(contender.kernel, contender.problem(*shape)).launches
+    assert (product.blocks, product.threads) != (adding.blocks, adding.threads)
+    loads = [access for access in inspect_kernel(contender.kernel).shared if access.kind == "load"]
+    steps = product.blocks * product.threads // 32 * shape[2]
+    requests = predicted_counters(contender, shape)["requests"]
+    assert requests == steps * sum(access.per_k_step for access in loads) > 0
 
 
 @pytest.mark.gpu

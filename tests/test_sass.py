@@ -80,8 +80,21 @@ def test_loops_and_the_main_one(listing):
     assert [loop.header for loop in listing.loops] == [0x20, 0x50, 0xF0]
     assert listing.inner_loop.header == 0x50
     assert listing.inner_loop.back_edges == (0xC0,)
-    assert listing.k_loop.header == 0x20
+    assert listing.k_loop(listing.inner_loop).header == 0x20
     assert listing.counts(listing.inner_loop.addresses)["FFMA"] == 3
+
+
+def test_of_loops_with_the_same_products_the_one_without_guards_comes_first():
+    guarded = [".L_x_1:", "FFMA R0, R2, R4, R0", "@P1 LDG.E R9, [R6]", "@P0 BRA `(.L_x_1)"]
+    plain = [".L_x_2:", "FFMA R0, R2, R4, R0", "@P0 BRA `(.L_x_2)"]
+    adding = [".L_x_3:", "FFMA R0, R2, R4, R0", "FFMA R1, R2, R4, R1", "@P0 BRA `(.L_x_3)", "EXIT"]
+    lines, address = [], 0
+    for line in [*guarded, *plain, *adding]:
+        lines.append(line if line.endswith(":") else f"/*{address:04x}*/ {line} ;")
+        address += 0 if line.endswith(":") else 16
+    listing = sass.parse("\n".join(lines))
+    assert [loop.header for loop in listing.product_loops] == [0x50, 0x30, 0x00]
+    assert listing.inner_loop == listing.loop_at(0x50)
 
 
 def test_a_loop_over_tiles_that_stores_them_is_not_the_k_loop():
@@ -92,7 +105,7 @@ def test_a_loop_over_tiles_that_stores_them_is_not_the_k_loop():
     )
     listing = sass.parse(persistent)
     assert [loop.header for loop in listing.loops] == [0x10, 0x20, 0x50]
-    assert listing.k_loop.header == 0x20
+    assert listing.k_loop(listing.inner_loop).header == 0x20
 
 
 def test_accumulator_chains_count_elements_not_registers(listing):

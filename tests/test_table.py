@@ -49,6 +49,9 @@ def test_sustained_times_read_back_and_tables_without_them_stay_what_they_are(tm
     assert found == steady
     assert (found.window, found.x_cublas) == ("sustained", 9.75 / 10.5)
     assert (ENTRY.window, ENTRY.x_cublas) == ("burst", 0.95)
+    kept = dataclasses.replace(steady, kept_from="2026-01-02 (revision old)")
+    write(made(entries=(kept,)), path)
+    assert read(path).entries == (kept,)
     # What was written before there were such windows: the same to the byte, so no hash changes.
     assert "sustained" not in made().text()
     for shipped in SHIPPED.glob("*.json"):
@@ -86,6 +89,7 @@ DAMAGE = {
     "an alignment of three": damage(lambda v: v["entries"][0].update(align=3)),
     "a layout that is none": damage(lambda v: v["entries"][0].update(layout="xy")),
     "the same problem twice": damage(lambda v: v["entries"].append(v["entries"][0])),
+    "an origin that is no text": damage(lambda v: v["entries"][0].update(kept_from=3)),
     "no SMs": damage(lambda v: v.update(sm_count=0)),
     "nesting without end": "[" * 100_000,
     "a date that is a number": damage(lambda v: v.update(date=3)),

@@ -406,18 +406,45 @@ def test_a_table_grows_and_keeps_other_shapes_and_what_it_knew_of_their_kernels(
     base = dataclasses.replace(base, kernels={**base.kernels, "v7_wide_tile": Tuned("f" * 16, 2)})
     outcome = session("4096", under_a_cap(), holder=THRIFTY, base=base)
     assert [entry.m for entry in outcome.table.entries] == [640, 4096]
-    assert outcome.table.entries[0] == base.entries[0]
+    kept = dataclasses.replace(base.entries[0], kept_from="2026-01-02 (revision old)")
+    assert outcome.table.entries[0] == kept
     assert [entry.m for entry in outcome.entries] == [4096]
     assert outcome.table.kernels["v7_wide_tile"].fingerprint == "f" * 16
     assert outcome.table.stale(KERNELS) == {"v7_wide_tile": "changed"}
-    assert "1 entries are kept from the table of 2026-01-02 (revision old)" in outcome.table.method
+    told = "1 of 2 entries kept from the table of 2026-01-02 (revision old)"
+    assert outcome.table.how == f"{outcome.table.method}; {told}"
     write(outcome.table, tmp_path / "t.json")
     back = read(tmp_path / "t.json")
+    assert (back.how, back.entries[0]) == (outcome.table.how, kept)
     assert back.entries[1].window == "sustained"
     assert back.by_key[outcome.entries[0].key].kernel == THRIFTY
     nothing = session("1536", deadline=time.monotonic() - 1, base=base)
     assert nothing.entries == ()
-    assert merged(head(tuner(), {}), (), base).entries == base.entries
+    assert [entry.key for entry in merged(head(tuner(), {}), (), base).entries] == [entry.key for entry in base.entries]
+
+
+def test_what_a_table_says_of_kept_entries_is_what_it_holds_when_it_is_asked(tmp_path):
+    base = base_table(**{THRIFTY: 2500.0})
+    again = dataclasses.replace(head(tuner(), {}), date="2026-02-03T04:05:06", revision="new")
+    once = merged(again, (), base)
+    assert once.how.endswith("; 2 of 2 entries kept from the table of 2026-01-02 (revision old)")
+    # Kept once more, an entry still says who timed it, and not who had it last.
+    fresh = Entry(512, 512, 512, "rr", "float32", 16, {"v7_wide_tile": 9.0})
+    twice = merged(again, (dataclasses.replace(once.entries[0], kept_from="", cublas_us=2.0), fresh), once)
+    assert twice.how.endswith("; 1 of 3 entries kept from the table of 2026-01-02 (revision old)")
+    thrice = merged(again, (), twice)
+    assert thrice.how.endswith(
+        "; 2 of 3 entries kept from the table of 2026-02-03 (revision new)"
+        "; 1 of 3 entries kept from the table of 2026-01-02 (revision old)"
+    )
+    # Whoever takes entries out afterwards, in the file even, leaves no number behind that is not true.
+    write(thrice, tmp_path / "t.json")
+    record = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    record["entries"] = [one for one in record["entries"] if one["kept_from"].endswith("(revision new)")][:1]
+    (tmp_path / "t.json").write_text(json.dumps(record), encoding="utf-8")
+    left = read(tmp_path / "t.json")
+    assert left.how == f"{left.method}; 1 of 1 entries kept from the table of 2026-02-03 (revision new)"
+    assert "kept" not in left.method
 
 
 def test_the_command_grows_the_table_and_new_kernels_have_to_beat_whoever_holds_a_place(tmp_path, monkeypatch, capsys):

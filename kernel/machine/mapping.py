@@ -94,10 +94,9 @@ def lane_map(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
     b = _numbered(problem.k, problem.n, problem.dtype_in, TAG_B)
     checks = Checks(races=False, initialised=False, counting=False)
     outcome = simulate(kernel, problem, a, b, checks=checks, blocks=[0], keep_going=True, trace=TRACE_LIMIT)
-    launches = plan(kernel, problem).launches
-    # Of several the one under the kernel's own name multiplies; what goes before or after it has a suffix.
-    at = next((i for i, one in enumerate(launches) if one.entry == getattr(kernel, "entry", "")), 0)
-    launch, report = launches[at], outcome.reports[at]
+    planned = plan(kernel, problem)
+    assert planned.main is not None
+    launch, report = planned.launches[planned.main], outcome.reports[planned.main]
     assert report.trace is not None
     code = program(artifact(launch.unit).ptx, launch.entry)
     trace = report.trace[report.trace["thread"] < LANES]
