@@ -31,7 +31,7 @@ NEIGHBOURS = 4
 """Tuned shapes whose kernels are considered for a problem between them."""
 NARROWER = 1.2
 """How much longer a build is taken to run than the one whose rate is known, where that is for better aligned problems:
-a tile of v14's takes 1.10 times as long at 4095 as at 4096, 1.36 times at 4097, since it copies four bytes at a time."""
+a tile of v14's takes 1.10 times as long at 4095 as at 4096, 1.36 times at 4097, since it copies by four bytes."""
 LAYOUT_STEP, ALIGNMENT_STEP, OUTPUT_STEP = 1.0, 0.5, 0.25
 """Distances, in doublings of an extent: another layout, half the alignment, another output type."""
 
