@@ -10,9 +10,9 @@
 #endif
 
 // to[k][pitch] = B. A block takes COPY_THREADS columns and COPY_ROWS rows at a time, as many strips of rows
-// apart as there are blocks for its columns. Four bytes an access: a warp's are whole lines, and one row more
-// of B stands at another multiple of 4. Nothing here needs the pass, whose blocks this may run beside; the
-// product behind waits for this launch only, so this one ends after the pass.
+// apart as there are blocks for its columns. Four bytes an access, since each row of B may begin at another
+// multiple of four; those of a warp are adjacent. Nothing here needs the pass, beside whose last blocks this
+// may run; the product waits for this launch alone, which therefore ends after the pass.
 extern "C" __global__ void __launch_bounds__(COPY_THREADS)
     JOIN(ENTRY, _copy)(float* __restrict__ to, const float* __restrict__ B, int n, int k, long long ldb,
                        long long pitch) {
