@@ -12,7 +12,7 @@ import difflib
 from handwritten import tensor_catalog
 from handwritten.dispatch import DispatchKernel
 from handwritten.kernel import HandwrittenKernel, Rule
-from handwritten.pass_tile import TransposingPassKernel
+from handwritten.pass_tile import PackingPassKernel, TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel, StreamRowsKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.tensor_catalog import TensorKernel
@@ -151,6 +151,26 @@ EARLY_LOADS_HINT = StreamKTileKernel(
     entry_name_hint=HINT,
     tile=WIDE_TILE,
     summary="one wait a tile at the loop's top, loads of A kept before it, stream-K; entry name hints ptxas",
+    rules=STREAM_RULES,
+)
+ONE_BARRIER = TransposingPassKernel(
+    name="v20_one_barrier",
+    tile=PASS_TILE,
+    group_m=32,
+    summary="v18 with v19's order, and one barrier a tile of those that multiply and the warp that loads",
+    fallback=EARLY_LOADS,
+    in_default_set=False,
+    rules=STREAM_RULES,
+    largest_timed=4096,
+)
+ONE_BARRIER_HINT = TransposingPassKernel(
+    name="v20_one_barrier_hint",
+    stem="v20_one_barrier",
+    entry_name_hint=HINT,
+    tile=PASS_TILE,
+    group_m=32,
+    summary="v18 with v19's order and one barrier a tile for all; entry name hints ptxas",
+    fallback=EARLY_LOADS_HINT,
     rules=STREAM_RULES,
 )
 
@@ -612,24 +632,26 @@ LADDER: tuple[HandwrittenKernel, ...] = (
         summary="v14_grid with FFMAs down pairs of columns, tiles in groups; entry name hints ptxas",
         rules=STREAM_RULES,
     ),
-    TransposingPassKernel(
-        name="v20_one_barrier",
+    ONE_BARRIER,
+    ONE_BARRIER_HINT,
+    PackingPassKernel(
+        name="v21_packed",
         tile=PASS_TILE,
         group_m=32,
-        summary="v18 with v19's order, and one barrier a tile of those that multiply and the warp that loads",
-        fallback=EARLY_LOADS,
+        summary="v20 with B copied to a pitch that the copy engine takes, where its own is none",
+        fallback=ONE_BARRIER,
         in_default_set=False,
         rules=STREAM_RULES,
-        largest_timed=4096,
     ),
-    TransposingPassKernel(
-        name="v20_one_barrier_hint",
-        stem="v20_one_barrier",
+    PackingPassKernel(
+        name="v21_packed_hint",
+        stem="v21_packed",
         entry_name_hint=HINT,
         tile=PASS_TILE,
         group_m=32,
-        summary="v18 with v19's order and one barrier a tile for all; entry name hints ptxas",
-        fallback=EARLY_LOADS_HINT,
+        summary="v20 with B copied to a pitch for the copy engine, where needed; entry name hints ptxas",
+        fallback=ONE_BARRIER_HINT,
+        in_default_set=False,
         rules=STREAM_RULES,
     ),
     HandwrittenKernel(

@@ -1,4 +1,4 @@
-"""The rung with a pass before its product: v18_transposing_pass."""
+"""The rungs with a pass before their product: v18 and v20, and v21, which copies B as well."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ PASS_THREADS, PASS_TILE = 256, 64
 """Threads in a block of the pass, and rows and columns of A that it turns at a time."""
 PASS_STRIPS = 64
 """Blocks of the pass that share PASS_TILE rows of A at most."""
+COPY_THREADS, COPY_ROWS = 256, 8
+"""Columns of B that a block of the copy takes, one a thread, and rows that a thread has in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,3 +153,79 @@ class TransposingPassKernel(StreamKTileKernel):
             yield "fragments alternate between two sets of registers, and v14's header is shared (BLOCK_K % 4)"
         if max(t.BLOCK_M, t.BLOCK_N) > MAX_BOX:
             yield f"a box of a tensor map ends at {MAX_BOX} (BLOCK_M, BLOCK_N <= {MAX_BOX})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingPassKernel(TransposingPassKernel):
+    """A second launch copies B into the workspace behind A's copy; what needs no such copy goes to ``fallback``.
+
+    B's copy has k rows of n elements and what makes that a multiple of four. It may run beside the last blocks of the
+    pass, and ends after it.
+    """
+
+    def runner(self, problem: Problem) -> StreamKTileKernel:
+        return self if self.beyond_tensor_map(problem) else self.fallback
+
+    def why(self, problem: Problem) -> str:
+        return "" if self.beyond_tensor_map(problem) else "the copy engine brings B as it is"
+
+    def variant(self, problem: Problem) -> str:
+        return super().variant(problem) + ("_packed" if self.runner(problem) is self else "")
+
+    def packed_pitch(self, problem: Problem) -> int:
+        """Elements from one row of B's copy to the next."""
+        return ceil_div(problem.n, 4) * 4
+
+    def packed_offset(self, problem: Problem) -> int:
+        """Bytes of the workspace before B's copy: all that v20 has there."""
+        return self.copy_offset(problem) + 4 * problem.k * self.pitch(problem)
+
+    def launches(self, problem: Problem) -> tuple[Launch, ...]:
+        launches = super().launches(problem)
+        if self.runner(problem) is not self:
+            return launches
+        columns = ceil_div(problem.n, COPY_THREADS)
+        strips = min(ceil_div(problem.k, COPY_ROWS), MAX_GRID_X // columns)
+        turning, product = (
+            dataclasses.replace(
+                launch, workspace=self.packed_offset(problem) + 4 * problem.k * self.packed_pitch(problem)
+            )
+            for launch in launches
+        )
+        copying = dataclasses.replace(
+            turning,
+            entry=f"{self.entry}_copy",
+            grid=(columns * strips, 1, 1),
+            block=(COPY_THREADS, 1, 1),
+            overlaps=True,
+        )
+        return (turning, copying, product)
+
+    def maps(self, problem: Problem, pointers: Pointers) -> Iterator[TensorMap]:
+        return super().maps(
+            problem.replace(ldb=self.packed_pitch(problem)),
+            dataclasses.replace(pointers, b=pointers.workspace + self.packed_offset(problem)),
+        )
+
+    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
+        parameters = super().pack(problem, pointers)
+        if self.runner(problem) is not self:
+            return parameters
+        turning, product = parameters
+        copying = (
+            Argument(data=struct.pack(form, value))
+            for form, value in (
+                ("<Q", pointers.workspace + self.packed_offset(problem)),
+                ("<Q", pointers.b),
+                ("<i", problem.n),
+                ("<i", problem.k),
+                ("<q", problem.ldb),
+                ("<q", self.packed_pitch(problem)),
+            )
+        )
+        return (turning, tuple(copying), product)
+
+    def _unit(self, width: int) -> Unit:
+        unit = super()._unit(width)
+        more = (f"-DCOPY_THREADS={COPY_THREADS}", f"-DCOPY_ROWS={COPY_ROWS}")
+        return dataclasses.replace(unit, flags=(*unit.flags, *more))

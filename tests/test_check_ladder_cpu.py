@@ -8,6 +8,7 @@ from compare.check import CpuExecutor, check_shape, executor, fuzz
 from compare.contenders import KernelContender, every_contender
 from compare.shapes import parse
 from handwritten.catalog import get
+from handwritten.pass_tile import PackingPassKernel
 from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel
 from kernel.errors import MissingToolError, NoDeviceError
@@ -111,6 +112,44 @@ def test_a_pass_and_its_product_are_right_and_hand_over_what_tensor_maps_cannot_
         assert verdict.ok, verdict
         handed = shape.align_b == 4 or verdict.problem.ldb % 4 != 0
         assert contender.variant(verdict.problem).startswith("v14_early_loads" if handed else "vec")
+
+
+# B off 16 bytes by its base, by its pitch, by both; n under, at and past what a block of the copy takes, k that its
+# rows do not divide; one column, one row, C by fours and one by one.
+PACKED_SHAPES = (
+    "129x257x331@align_a=4@align_c=4@beta=-1.0,1x1x1,1x3x513@alpha=0.5,300x517x77@pad_a=1@pad_b=3@pad_c=2@beta=3.0,"
+    "129x260x40@align_b=4@beta=2.0,65x66x17@align_b=8@pad_c=1,5x1x433@pad_b=1@input=integers,33x255x9@input=nan,"
+    "33x257x33@input=inf,1280x255x16,1410x259x33@input=integers@alpha=0.5@beta=3.0,40x256x24@pad_b=1@align_b=8"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v21_packed", "v21_packed_hint"])
+def test_a_copy_of_b_and_the_product_behind_it_are_right(name):
+    (contender,) = [c for c in LADDER if c.name == name]
+    for shape in parse(f"{PACKED_SHAPES},33x64x20"):
+        verdict = check_shape(contender, shape, CpuExecutor())
+        assert verdict.ok, verdict
+        packed = shape.align_b == 4 or verdict.problem.align_b < 16 or verdict.problem.ldb % 4 != 0
+        variant = contender.variant(verdict.problem)
+        assert variant.endswith("_packed") if packed else variant.startswith("v20_one_barrier")
+
+
+class FewStrips(PackingPassKernel):
+    """Whose copy has blocks for 16 rows of B, as at the end of a grid: they go on with the rows after those."""
+
+    def launches(self, problem):
+        turning, copying, product = super().launches(problem)
+        few = dataclasses.replace(copying, grid=(2 * -(-problem.n // 256), 1, 1))
+        return turning, few, product
+
+
+def test_blocks_of_the_copy_go_on_with_rows_that_nobody_takes():
+    fields = {field.name: getattr(get("v21_packed"), field.name) for field in dataclasses.fields(PackingPassKernel)}
+    contender = KernelContender.of(FewStrips(**fields))
+    for shape in parse("33x259x77@input=integers,5x1x33"):
+        verdict = check_shape(contender, shape, CpuExecutor())
+        assert verdict.ok, verdict
 
 
 def test_stream_k_adds_the_shares_of_one_tile():

@@ -211,6 +211,41 @@ def test_an_unaligned_problem_is_modelled_by_those_who_win_at_unaligned_shapes(t
     assert name_of(HALF, problem_of(HALF, 2048, 2056, 2048)) == "h5_overlapped_launch"
 
 
+ODD = entry(4097, 4097, 4097, {"v21_packed_hint": 2600.0, "v14_early_loads_hint": 3700.0}, align=4)
+
+
+def test_odd_problems_are_asked_of_odd_entries_however_far(tuned):
+    """Aligned shapes lie all around, and v21, which leaves those to v20, has its rate from far away."""
+    times = {"v20_one_barrier_hint": 151e3, "v19_down_columns_hint": 154e3, "v14_early_loads_hint": 160e3}
+    around = [entry(m, n, 16384, times) for m in (16384, 16512) for n in (16384, 16640)]
+    tuned(*around, ODD)
+    for size in (4095, 8191, 16383):
+        odd = Problem(m=size, n=size, k=size)
+        assert all(distance(one, odd) < distance(ODD, odd) for one in around) == (size > 8191)
+        assert SIMT.variant(odd) == "v21_packed_hint.vec1_packed"
+        assert "its rate at 4097x4097x4097" in SIMT.why(odd)
+    assert SIMT.variant(Problem(m=16383, n=16384, k=16380)) == "v20_one_barrier_hint.vec4"
+    # One row is no square's business, aligned or not.
+    tuned(*around, ODD, entry(1, 4096, 4096, {"v16_row_32": 16.0, "v16_row_64": 17.0}))
+    assert name_of(SIMT, Problem(m=1, n=4095, k=4095)) == "v16_row_32"
+
+
+def test_a_rate_of_wide_accesses_is_no_rate_of_narrow_ones(tuned):
+    names = ("v14_early_loads_hint", "v1_thread_tile")
+    found = tuned(entry(4096, 4096, 4096, dict.fromkeys(names, 100.0)))
+    kernels = {kernel.name: kernel for kernel in SIMT.candidates}
+    problem = Problem(m=4096, n=4096, k=4096)
+    # v1 has one build for all.
+    for narrow, factors in (({}, (1, 1)), ({"align_b": 4}, (1.2, 1))):
+        here = predictions(problem.replace(**narrow), found, kernels, 132)
+        assert [here[name].us for name in names] == [pytest.approx(100 * factor) for factor in factors]
+    # Odd shapes know the narrow build themselves, and tell nothing better of the wide one.
+    found = tuned(ODD)
+    assert predictions(Problem(m=4097, n=4097, k=4097, align_b=4), found, kernels, 132)[names[0]].us == 3700
+    wide = predictions(Problem(m=4097, n=4100, k=4100), found, kernels, 132)
+    assert wide[names[0]].us == pytest.approx(3700, rel=0.01)
+
+
 def test_slot_work_counts_waves_and_whole_steps():
     v7, v8 = get("v7_wide_tile"), get("v8_stream_k")
     assert slot_work(v7, Problem(m=128, n=256, k=16), 132) == 16
@@ -261,13 +296,15 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
 
 
 @pytest.mark.parametrize(
-    "name", ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint", "h10_split_k", "h10_128x128"]
+    "name",
+    ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint", "v21_packed_hint", "h10_split_k", "h10_128x128"],
 )
-def test_rows_show_the_launch_that_multiplies_and_not_its_pass_or_sum(name):
+def test_rows_show_the_launch_that_multiplies_and_not_its_pass_copy_or_sum(name):
     (contender,) = contenders([name])
     assert isinstance(contender, KernelContender)
     for extents in ((128, 128, 65536), (4096, 4096, 4096)):
-        assert plan(contender.kernel, contender.problem(*extents)).main_launch.entry == contender.kernel.entry
+        problem = contender.problem(*extents, **({"align_b": 4} if name == "v21_packed_hint" else {}))
+        assert plan(contender.kernel, problem).main_launch.entry == contender.kernel.entry
 
 
 @pytest.mark.nvcc

@@ -10,7 +10,7 @@ import pytest
 
 from handwritten.catalog import KERNELS, LADDER, get
 from handwritten.kernel import FOLDER
-from handwritten.pass_tile import LOADING_THREADS, TransposingPassKernel
+from handwritten.pass_tile import LOADING_THREADS, PackingPassKernel, TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel, StreamRowsKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel, StreamTileKernel
 from handwritten.wide_tile import SM_COUNT, StreamKKernel
@@ -28,7 +28,8 @@ SPLIT = [kernel for kernel in LADDER if isinstance(kernel, ClusterSplitKernel)]
 CLUSTER_SPLIT = [kernel for kernel in SPLIT if type(kernel) is ClusterSplitKernel]
 BLOCK_SPLIT = [kernel for kernel in SPLIT if isinstance(kernel, BlockSplitKernel)]
 STREAM_ROWS = [kernel for kernel in SPLIT if isinstance(kernel, StreamRowsKernel)]
-PASSES = [kernel for kernel in LADDER if isinstance(kernel, TransposingPassKernel)]
+PASSES = [kernel for kernel in LADDER if type(kernel) is TransposingPassKernel]
+PACKING = [kernel for kernel in LADDER if isinstance(kernel, PackingPassKernel)]
 every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 
 
@@ -44,11 +45,12 @@ def test_every_source_is_in_the_catalog_and_every_entry_has_a_source():
 def test_file_stem_is_entry_symbol(kernel):
     text = kernel.source.read_text(encoding="utf-8")
     renamed = re.search(rf'#define (\w+) {kernel.name}\n#include "\1\.cu"', text)
-    body = (FOLDER / f"{renamed[1]}.cu").read_text(encoding="utf-8") if renamed else text
+    included = renamed or re.search(r'^#include "(\w+)\.cu"$', text, re.MULTILINE)
+    body = (FOLDER / f"{included[1]}.cu").read_text(encoding="utf-8") if included else text
     symbols = re.findall(r'extern "C" __global__ void __launch_bounds__\([^;{]*?\)\s+(\w+)\(const [f_]', body)
     if kernel in STREAM_TILE:  # one source for several entries: the symbol comes with the build
         assert symbols == ["ENTRY"]
-        *_, launch = kernel.launches(Problem(m=64, n=64, k=64))
+        *_, launch = kernel.launches(Problem(m=64, n=63, k=64) if kernel in PACKING else Problem(m=64, n=64, k=64))
         assert launch.entry == kernel.entry
         assert f"-DENTRY={kernel.entry}" in launch.unit.flags
         return
@@ -130,11 +132,11 @@ def test_a_block_has_as_many_threads_as_thread_tiles(kernel):
     if kernel in STREAM_ROWS:
         lanes_along_k = 32 * tile.THREAD_N // tile.BLOCK_N
         elements *= kernel.k_warps * lanes_along_k
-    threads = launch.threads - (LOADING_THREADS if kernel in PASSES else 0)
+    threads = launch.threads - (LOADING_THREADS if kernel in (*PASSES, *PACKING) else 0)
     assert threads * max(tile.THREAD_M, 1) * max(tile.THREAD_N, 1) == elements
 
 
-@every_kernel
+@pytest.mark.parametrize("kernel", [one for one in LADDER if one not in PACKING], ids=lambda kernel: kernel.name)
 def test_parameters_have_their_sizes_and_order(kernel):
     problem = Problem(m=3, n=5, k=7, lda=2**33, ldb=6, ldc=2**31 + 1, alpha=0.5, beta=-3)
     (packed,) = arguments(kernel, problem, Pointers(a=2**47, b=2**40 + 4, c=12, workspace=2**41))
@@ -181,6 +183,11 @@ def test_a_pitch_whose_bytes_pass_63_bits_is_refused_by_name():
     ],
 )
 def test_variant_follows_alignment_of_the_operands_that_are_reached_by_vectors(kernel, changes, aligned):
+    if kernel in PACKING:
+        assert kernel.variant(Problem(m=64, n=64, k=64).replace(**changes)) == (
+            "vec4_packed" if aligned == "b" else f"{kernel.fallback.name}.vec{1 if aligned == 'c' else 4}"
+        )
+        return
     if kernel in PASSES:
         aligned = aligned if aligned in (True, "a", "c") else False
         if aligned is False:
@@ -328,7 +335,7 @@ def test_a_cut_covers_every_step_once_and_whole_tiles_come_in_whole_waves(kernel
     assert cut.whole_tiles % cut.blocks == 0 or cut.whole_tiles == tiles
     assert cut.whole_tiles * steps + cut.shared_steps == tiles * steps
     *_, launch = kernel.launches(problem)
-    if kernel in PASSES:
+    if kernel in (*PASSES, *PACKING):
         return  # its workspace has a test of its own
     part = 4 * tile.BLOCK_M * tile.BLOCK_N
     assert launch.workspace == (kernel.header_bytes + cut.blocks * part if cut.shared_steps else 0)
@@ -378,6 +385,66 @@ def test_what_no_tensor_map_of_b_describes_goes_to_v14(kernel, changes, why):
     assert set(kernel.fallback.units()) < set(kernel.units())
     whole = Problem(m=1, n=1, k=1, ldb=4, align_a=4, align_c=4)
     assert (kernel.runner(whole), kernel.why(whole), kernel.variant(whole)) == (kernel, "", "vec1")
+
+
+@pytest.mark.parametrize("kernel", PACKING, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    ("changes", "variant"),
+    [
+        ({"n": 63}, "vec1_packed"),
+        ({"align_b": 4}, "vec4_packed"),
+        ({"align_b": 8, "align_c": 8}, "vec1_packed"),
+        ({"n": 62, "ldb": 62, "ldc": 64}, "vec4_packed"),
+        ({"n": 1, "k": 100_000}, "vec1_packed"),
+        ({"m": 4097, "n": 4097, "k": 4097}, "vec1_packed"),
+        ({"ldb": 2**38}, "vec4_packed"),  # a pitch beyond a tensor map's
+    ],
+)
+def test_b_is_copied_into_the_workspace_behind_all_that_v20_has_there(kernel, changes, variant):
+    problem = Problem(**{"m": 130, "n": 64, "k": 77, **changes})
+    n, k = problem.n, problem.k
+    assert (kernel.runner(problem), kernel.why(problem), kernel.variant(problem)) == (kernel, "", variant)
+    turning, copying, product = kernel.launches(problem)
+    # The pass and the product are those that v20 would have, if only B's copy were B.
+    pitch = ceil(Fraction(n, 4)) * 4
+    whole = problem.replace(ldb=pitch, align_b=256)
+    assert kernel.fallback.runner(whole) is kernel.fallback
+    behind = kernel.fallback.launches(whole)[0].workspace
+    assert {one.workspace for one in kernel.launches(problem)} == {behind + 4 * k * pitch}
+    for mine, theirs in zip((turning, product), kernel.fallback.launches(whole), strict=True):
+        assert mine.entry == theirs.entry.replace(kernel.fallback.entry, kernel.entry)
+        assert dataclasses.replace(theirs, unit=mine.unit, entry=mine.entry, workspace=mine.workspace) == mine
+    assert (copying.entry, copying.unit, copying.overlaps) == (f"{kernel.entry}_copy", product.unit, True)
+    assert (copying.grid, copying.block) == ((ceil(Fraction(n, 256)) * ceil(Fraction(k, 8)), 1, 1), (256, 1, 1))
+    pointers = Pointers(a=4, b=2 << 40, c=3 << 40, workspace=4 << 40)
+    copy = (4 << 40) + behind
+    first, second, third = arguments(kernel, problem, pointers)
+    values = struct.unpack("<QQiiqq", b"".join(argument.data for argument in second))
+    assert values == (copy, 2 << 40, n, k, problem.ldb, pitch)
+    assert (first, third) == kernel.fallback.pack(whole, dataclasses.replace(pointers, b=copy))
+    assert copy % 16 == 0
+
+
+@pytest.mark.parametrize("kernel", PACKING, ids=lambda kernel: kernel.name)
+def test_a_b_that_needs_no_copy_goes_to_v20(kernel):
+    problem = Problem(m=4096, n=4096, k=4096)
+    assert kernel.fallback.name == kernel.name.replace("v21_packed", "v20_one_barrier")
+    assert kernel.runner(problem) is kernel.fallback
+    assert "as it is" in kernel.why(problem)
+    assert kernel.variant(problem) == f"{kernel.fallback.name}.vec4"
+    assert kernel.launches(problem) == kernel.fallback.launches(problem)
+    pointers = Pointers(a=1 << 40, b=2 << 40, c=3 << 40, workspace=4 << 40)
+    assert kernel.pack(problem, pointers) == kernel.fallback.pack(problem, pointers)
+    assert set(kernel.fallback.units()) < set(kernel.units())
+
+
+@pytest.mark.parametrize("kernel", PACKING, ids=lambda kernel: kernel.name)
+def test_blocks_of_the_copy_go_on_where_a_grid_ends(kernel):
+    problem = Problem(m=1, n=2**31 - 1, k=2**10 + 1)
+    _, copying, _ = kernel.launches(problem)
+    assert copying.grid == (2**23 * 129, 1, 1)
+    _, copying, _ = kernel.launches(problem.replace(k=2**20, lda=2**20))
+    assert copying.grid == (2**23 * 255, 1, 1)  # 256 strips are one block too many
 
 
 def test_steps_beyond_32_bits_are_not_shared():

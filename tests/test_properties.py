@@ -23,7 +23,7 @@ from compare.rows import COLUMNS, NAMES, row
 from compare.shapes import Shape
 from cutlass_ref.catalog import CutlassKernel
 from handwritten.kernel import HandwrittenKernel
-from handwritten.pass_tile import TransposingPassKernel
+from handwritten.pass_tile import PackingPassKernel, TransposingPassKernel
 from handwritten.split_tile import BlockSplitKernel
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
 from handwritten.tensor_catalog import MmaSyncKernel, PackedKernel, SplitKernel, WgmmaKernel
@@ -113,8 +113,9 @@ def cover(kernel, problem, launches):
     whole = tiles[0] * tiles[1]
     if isinstance(kernel, (StreamKKernel, StreamKTileKernel)):
         *before, launch = launches
-        assert len(before) == isinstance(kernel, TransposingPassKernel)
-        assert all(one.threads == 256 and one.blocks % -(-problem.m // 64) == 0 for one in before)
+        assert len(before) == isinstance(kernel, TransposingPassKernel) + isinstance(kernel, PackingPassKernel)
+        across = (-(-problem.m // 64), -(-problem.n // 256))  # blocks beside each other, of the pass and of the copy
+        assert all(one.threads == 256 and one.blocks % count == 0 for one, count in zip(before, across, strict=False))
         steps = -(-problem.k // tile.BLOCK_K)
         cut = kernel.shares(problem) if isinstance(kernel, StreamKKernel) else kernel.cut(problem)
         at_once = SM_COUNT * getattr(kernel, "blocks_per_sm", 1)
@@ -244,6 +245,12 @@ def test_parameters_hold_what_was_given(kernel, data):
             offsets, lacking = runner.copy_offsets(problem)[0], runner.lacking(problem)
             mapped = [where.workspace + offsets[name] if name in offsets else getattr(where, name) for name in "ab"]
             mapped += [] if "c" in lacking else [where.c]
+        if isinstance(runner, PackingPassKernel):
+            mapped[1] = where.workspace + runner.packed_offset(problem)
+            assert [number(value, "<Q") for value in packed[1][:2]] == [mapped[1], where.b]
+            assert [number(value, "<i") for value in packed[1][2:4]] == [problem.n, problem.k]
+            assert number(packed[1][4], "<q") == problem.ldb
+            assert mapped[1] + 4 * problem.k * runner.packed_pitch(problem) == where.workspace + launches[1].workspace
         assert [one.address for one in maps] == mapped
         assert all(stride % 16 == 0 for one in maps for stride in one.strides)
         assert all(1 <= extent <= 2**32 for one in maps for extent in one.shape)
