@@ -297,7 +297,14 @@ def test_rows_and_inspection_show_the_kernel_that_runs(tuned):
 
 @pytest.mark.parametrize(
     "name",
-    ["v17_block_split", "v18_transposing_pass", "v20_one_barrier_hint", "v21_packed_hint", "h10_split_k", "h10_128x128"],
+    [
+        "v17_block_split",
+        "v18_transposing_pass",
+        "v20_one_barrier_hint",
+        "v21_packed_hint",
+        "h10_split_k",
+        "h10_128x128",
+    ],
 )
 def test_rows_show_the_launch_that_multiplies_and_not_its_pass_copy_or_sum(name):
     (contender,) = contenders([name])

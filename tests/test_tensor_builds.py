@@ -8,7 +8,18 @@ from collections import Counter
 import pytest
 
 from handwritten.tensor_catalog import (
-    H0, H1, H2, H4, H5, H5_TILES, H9, H9_TILES, KERNELS, PASS_ROWS, SplitKernel, WgmmaKernel,
+    H0,
+    H1,
+    H2,
+    H4,
+    H5,
+    H5_TILES,
+    H9,
+    H9_TILES,
+    KERNELS,
+    PASS_ROWS,
+    SplitKernel,
+    WgmmaKernel,
 )
 from kernel.build import artifact, build_all
 from kernel.contract import Problem
