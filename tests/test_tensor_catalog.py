@@ -387,6 +387,8 @@ def test_what_a_tensor_map_cannot_describe_is_copied_or_written_by_element(kerne
     assert product.entry == "h5_overlapped_launch"
     assert all(launch.overlaps for launch in (*passes, product))
     assert [launch.entry for launch in passes] == ["h9_packed_pass"] * len(passes)
+    assert plan(kernel, problem).main_launch is not None
+    assert plan(kernel, problem).main_launch.entry == product.entry
 
 
 @every_packed
