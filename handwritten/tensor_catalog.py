@@ -1033,52 +1033,7 @@ H10_TILES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class InStepKernel(OrderedKernel):
-    """Blocks that begin their tiles together, by a count in the workspace. It leaves FP32 output to another."""
-
-    patience: int = 64
-    """Looks at the count, of about a microsecond each, after which a block goes on alone."""
-
-    def beyond_tensor_maps(self, problem: Problem) -> str | None:
-        """Why another runs the problem, or None: what tensor maps cannot describe, and FP32 output."""
-        if problem.dtype_out != self.dtype_out:
-            return f"output is {problem.dtype_out}, whose stores leave {self.name} no register to wait with"
-        return super().beyond_tensor_maps(problem)
-
-    def unit(self, layout: str, dtype_out: str) -> Unit:
-        unit = super().unit(layout, dtype_out)
-        return dataclasses.replace(unit, flags=(*unit.flags, f"-DPATIENCE={self.patience}"))
-
-    def units(self) -> tuple[Unit, ...]:
-        unused = [self.unit(layout, out) for layout in self.layouts for out in OUTPUTS if out != self.dtype_out]
-        return tuple(unit for unit in super().units() if unit not in unused)
-
-    def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        launches = super().launches(problem)
-        if self.runner(problem) is not self:
-            return launches
-        return tuple(dataclasses.replace(launch, workspace=4, workspace_zeroed=4) for launch in launches)
-
-    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
-        (arguments,) = super().pack(problem, pointers)
-        if self.runner(problem) is not self:
-            return (arguments,)
-        return ((*arguments, Argument(data=struct.pack("<Q", pointers.workspace))),)
-
-
-H11 = InStepKernel(
-    name="h11_in_step",
-    tile=H7.tile,
-    fallbacks=(H8, H6, H5, H0),
-    group_m=H7.group_m,
-    swizzle=H7.swizzle,
-    in_default_set=False,  # for sizes that a default run does not time
-    summary="h8 whose blocks begin their tiles together, so that they find each other's operands in L2",
-)
-
-
 KERNELS: tuple[TensorKernel, ...] = (
     *(H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8),
-    *(H9, *H9_TILES, H10, *H10_TILES, H11),
+    *(H9, *H9_TILES, H10, *H10_TILES),
 )
