@@ -344,6 +344,8 @@ def test_record_times_everyone_at_some_cubes_and_dispatchers_on_every_shape():
         assert timed_at(size, "rc") == fp16_names
     sets = {shape.shape_set for part in planned for shape in [part.group.shape]}
     assert {"skinny", "transformer"} <= sets
+    for size in job.RECORD_ODD:
+        assert timed_at(size) == {"cublas_sgemm", "simt_dispatch", *fp16_names}
     assert len({part.name for part in planned}) == len(planned)
 
 
@@ -453,6 +455,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "RECORD_HEADLINES", (64,))
     monkeypatch.setattr(job, "RECORD_SQUARES", (40,))
     monkeypatch.setattr(job, "RECORD_SETS", ())
+    monkeypatch.setattr(job, "RECORD_ODD", ())
     monkeypatch.setattr(job, "RECORD_TAIL", 35)
     monkeypatch.setattr(job, "RECORD_LARGEST", 48)
     monkeypatch.setattr(job, "RECORD_DISPATCHED", (44,))
