@@ -12,7 +12,7 @@ from typing import Any
 
 from compare.peaks import TRACK_TYPES, Peak, percent_of_peak
 from compare.statistics import Interval
-from kernel.contract import Problem
+from kernel.contract import ITEMSIZE, Problem
 from kernel.errors import CheckError
 
 LEAST_GROWTH = 0.7
@@ -67,7 +67,8 @@ def check_scaling(name: str, points: Sequence[tuple[int, float]]) -> None:
 
 
 SERIES = ("name", "variant", "layout", "dtype_in", "dtype_out", "input", "window", "l2")
-"""Columns whose rows differ in the problem's extents only; cubes among them are held to each other."""
+"""Columns whose rows differ in the problem's extents only; cubes among them whose rows 16 bytes divide, or divide in
+the same part, are held to each other: cuBLAS FP16 takes 910 us at 4095 cubed and 1,430 us at 8192."""
 TIMED = (
     "time_us", "time_us_p10", "time_us_p90", "tflops", "x_cublas", "x_cublas_lo", "x_cublas_hi", "x_cublas_sgemm",
     "pct_track_peak", "pct_track_peak_at_clock", "pct_fp16_peak", "pct_ceiling",
@@ -80,7 +81,8 @@ def without_impossible(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     series: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in rows:
         if one["ok"] and one["time_us"] and one["m"] == one["n"] == one["k"]:
-            series.setdefault(tuple(one[name] for name in SERIES), []).append(one)
+            vector = math.gcd(int(one["m"]), 16 // ITEMSIZE[one["dtype_in"]])
+            series.setdefault((*(one[name] for name in SERIES), vector), []).append(one)
     reasons: dict[int, str] = {}
     for members in series.values():
         points: list[tuple[int, float]] = []
