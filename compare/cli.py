@@ -374,10 +374,11 @@ def run_cpu_(
 
     \b
     Forms of --arg:
-      5, -1, 0x10        an integer as wide as the parameter
-      1.5, 1e-3          a float, or a double where the parameter has 8 bytes
-      i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 ... u64)
-      random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed
+      5, -1, 0x10        a number of the parameter's own type, which must hold it
+      1.5, 1e-3          the same where that is a float or a double
+      i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 ... u64), where the PTX does not tell it
+      random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed;
+                         of integers, -9 to 9, or 0 to 9 without a sign
       zeros:f32:100      a buffer of zeros that may be read and written; ones: likewise
       out:f32:64x64      a buffer that must be written before it is read; out:f32:64x64:c.npy saves it afterwards
       in:a.npy           a buffer from a file that may only be read; inout:a.npy may be written too
