@@ -60,6 +60,8 @@ RUN = ["run-cpu", "twice.cu", "--arg", "ones:f32:10", "--arg", "10"]
     ("words", "says"),
     [
         (["--grid", "0", "--block", "32"], "every extent must be at least 1"),
+        (["--grid", "４", "--block", "32"], "one to three numbers are needed"),
+        (["--grid", "1", "--block", "3_2"], "one to three numbers are needed"),
         (["--grid", "1x0", "--block", "32"], "every extent must be at least 1"),
         (["--grid", "99999999999", "--block", "32"], "ends at 2147483647 along x"),
         (["--grid", "1x70000", "--block", "32"], "65535 along y and z"),
