@@ -139,7 +139,7 @@ def list_(
     else:
         for line in (heads, *lines):
             typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-    typer.echo(f"{len(lines)} contenders")
+    typer.echo(f"{len(lines)} contender{'' if len(lines) == 1 else 's'}")
 
 
 def describe(contender: Contender) -> dict[str, Any]:
@@ -515,8 +515,11 @@ def diff(
     if as_json:
         print_json(found.to_dict())
     else:
+        from compare.folding import folded, terminal_width
+
+        wide = terminal_width()
         for line in found.lines():
-            typer.echo(line)
+            typer.echo(folded(line, wide))
     if found.exit_status:
         raise typer.Exit(found.exit_status)
 
@@ -632,20 +635,22 @@ def diagnosis_as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     from compare.doctor import bundle, visible_devices
+    from compare.folding import folded, terminal_width
 
+    wide = terminal_width()
     width = max(len(finding.check) for finding in diagnosis.findings)
     for finding in diagnosis.findings:
         verdict = "ok  " if finding.ok else "FAIL" if finding.need == "base" else "-   "
-        typer.echo(f"{verdict} {finding.check.ljust(width)}  {finding.found}")
-    typer.echo(f"     {'CUDA_VISIBLE_DEVICES'.ljust(width)}  {visible_devices()}")
-    typer.echo(f"     {'GEMM_TRACKS_BUNDLE'.ljust(width)}  {bundle()}")
+        typer.echo(folded(f"{verdict} {finding.check.ljust(width)}  {finding.found}", wide, indent=width + 7))
+    typer.echo(folded(f"     {'CUDA_VISIBLE_DEVICES'.ljust(width)}  {visible_devices()}", wide))
+    typer.echo(folded(f"     {'GEMM_TRACKS_BUNDLE'.ljust(width)}  {bundle()}", wide))
     first = diagnosis.first_failing
     if first:
-        typer.echo(f"\nFirst failing check: {first.check}: {first.found}\nCure: {first.cure}")
-    elif diagnosis.driver.problem:
-        typer.echo(f"\nAll that is needed without a GPU is here. {diagnosis.driver.problem}.")
+        typer.echo(folded(f"\nFirst failing check: {first.check}: {first.found}\nCure: {first.cure}", wide))
+    elif problem := diagnosis.driver.problem:
+        typer.echo(folded(f"\nAll that is needed without a GPU is here. {problem[:1].upper()}{problem[1:]}.", wide))
     else:
-        typer.echo("\nAll checks passed: kernels can be built and run here.")
+        typer.echo(folded("\nAll checks passed: kernels can be built and run here.", wide))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
