@@ -253,6 +253,8 @@ def test_a_list_fits_the_terminal_with_whole_cells(columns):
     lines = on_terminal(columns, "list").splitlines()
     assert max(map(len, lines)) <= columns
     assert lines[-1] == f"{len(every)} contenders"
+    assert main(["list", "--kernels", "v0_naive"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 contender\n")
     head = next(line for line in lines if "name" in line)
     at = head.index("track")
     body = lines[lines.index(head) + 2 : -1]
