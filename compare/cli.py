@@ -586,7 +586,7 @@ def plot(
     ] = "",
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
+        typer.Option("--out", "-o", help="Where to write it, - for stdout; gemm-tracks-WHAT.FORMAT here."),
     ] = None,
 ) -> None:
     """One figure of a recorded run, for papers and slides. Needs matplotlib (pip install 'gemm-tracks[plot]').
@@ -597,7 +597,9 @@ def plot(
     """
     from compare.plots import run_plot
 
-    typer.echo(run_plot(run, what, form, out_file))
+    drawn = run_plot(run, what, form, out_file)
+    if str(drawn) != "-":
+        typer.echo(drawn)
 
 
 @app.command()
