@@ -268,7 +268,9 @@ def tails(evidence: Evidence) -> Finding:
 
 
 def guard_costs(evidence: Evidence) -> Finding:
-    parts, dearer, cheaper = [], [], []
+    parts: list[str] = []
+    dearer: list[str] = []
+    cheaper: list[str] = []
     for case in evidence.measured("tails")["cases"]:
         without = case.get("unchecked_us")
         if without:

@@ -177,7 +177,7 @@ def _loaded(path: str, argument: str) -> npt.NDArray[Any]:
     if native not in {np.dtype(known) for known in DTYPES.values()}:
         known = ", ".join(np.dtype(one).name for one in DTYPES.values())
         raise UsageError(f"argument {argument!r}: {path} holds {array.dtype}; known: {known}")
-    return array.astype(native)
+    return np.asarray(array, native)
 
 
 def _random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> npt.NDArray[Any]:
