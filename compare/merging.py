@@ -10,7 +10,7 @@ from compare import cards, runs
 from compare.cards import Card, Line, Merged
 from compare.console import BETWEEN, EDGES, FOLDED, Head
 from compare.folding import folded, terminal_width
-from compare.report import BURST_MARK, TRACK_TITLES, Row, Shape, shape_of, shapes_in
+from compare.report import BURST_MARK, TRACK_TITLES, Row, Shape, markdown_code, markdown_text, shape_of, shapes_in
 from kernel.errors import RunFileError, UsageError
 
 SHOWN = ("ok", "time_us", "tflops", "x_cublas", "x_cublas_lo", "x_cublas_hi", "sm_clock_mhz", "power_w", "window")
@@ -167,14 +167,19 @@ def cell(row: Row | None, detail: str = DETAILS[0]) -> str:
 
 def markdown(merged: Merged, read: Sequence[Run]) -> str:
     """The report as one page of markdown."""
-    lines = ["# Runs side by side", "", *(f"- {text}" for text in origins(merged, read))]
+    lines = ["# Runs side by side", "", *(f"- {markdown_text(text)}" for text in origins(merged, read))]
     for title, inside in sections(merged):
         heads, texts = cells(merged, inside)
-        lines += ["", f"## {title}", "", f"| {' | '.join(head.text.replace(chr(10), '<br>') for head in heads)} |"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            f"| {' | '.join('<br>'.join(map(markdown_text, head.text.split(chr(10)))) for head in heads)} |",
+        ]
         lines += [f"|{'|'.join('---:' if head.right else '---' for head in heads)}|"]
-        lines += [f"| {' | '.join([f'`{text[0]}`', *text[1:]])} |" for text in texts]
+        lines += [f"| {' | '.join([markdown_code(text[0]), *text[1:]])} |" for text in texts]
     closing = [*remarks(merged, read), *cards.verdicts(merged)]
-    return "\n".join([*lines, "", *(f"- {text}" for text in closing)]) + "\n"
+    return "\n".join([*lines, "", *(f"- {markdown_text(text)}" for text in closing)]) + "\n"
 
 
 def as_record(merged: Merged, read: Sequence[Run]) -> dict[str, Any]:
