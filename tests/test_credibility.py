@@ -41,6 +41,10 @@ def test_a_row_that_did_not_take_longer_for_more_work_loses_its_time():
         )  # fmt: skip
 
     rows = [timed("v1", 4096, 2700.0), timed("v1", 1024, 58.0), timed("v1", 8192, 60.0), timed("v2", 8192, 60.0)]
+    # Another code path, which is slow where vectors do not divide a row, says nothing of those where they do.
+    for slow, more, ok in ((4095, 8192, True), (4095, 16383, False)):
+        _, larger = credibility.without_impossible([timed("v1", slow, 21e3), timed("v1", more, 21.5e3)])
+        assert larger["ok"] is ok
     rows.append(row(name="v3", m=4096, n=4096, k=4096, skipped_because="why"))
     kept = credibility.without_impossible(rows)
     assert [one["time_us"] for one in kept] == [2700.0, 58.0, None, 60.0, None]
