@@ -73,7 +73,8 @@ def gemm(
     Args:
         a: m x k, CuPy, torch or NumPy, float32 or float16, either layout, any leading dimension.
         b: k x n, likewise.
-        c: m x n, row-major, updated in place; left out, a new array (beta must then be 0).
+        c: m x n, row-major, updated in place; left out, a new array (beta must then be 0). On a device no element of
+            it may be one of A or B: column slices that lie side by side in one array are apart.
         alpha: real number or 0-d array, of any type.
         beta: likewise.
         kernel: a catalog name or entry; see :func:`choose`.

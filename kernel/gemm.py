@@ -8,7 +8,7 @@ from typing import Any
 from kernel.contract import Kernel, Problem
 from kernel.errors import DtypeError
 from kernel.launch import cupy_module, prepare
-from kernel.operands import HOST, describe, operand, scalar
+from kernel.operands import HOST, agree, describe, operand, scalar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,8 @@ def gemm(kernel: Kernel, a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, bet
         kernel: a catalog entry.
         a: m x k, NumPy, CuPy or torch, in a layout and type that the kernel takes.
         b: k x n, likewise.
-        c: m x n, row-major, updated in place; left out, a new array of A's library (beta must then be 0).
+        c: m x n, row-major, updated in place; left out, a new array of A's library (beta must then be 0). On a device
+            no element of it may be one of A or B: column slices that lie side by side in one array are apart.
         alpha: real number or 0-d array.
         beta: likewise.
 
@@ -39,10 +40,12 @@ def gemm(kernel: Kernel, a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, bet
         RejectedError: the kernel cannot run it; the text says why.
         NoDeviceError, MissingToolError: no GPU, or CuPy or the compiler is missing.
     """
-    cupy = cupy_module()
-    if c is None and scalar(beta, "beta") != 0.0:
+    alpha, beta = scalar(alpha, "alpha"), scalar(beta, "beta")
+    if c is None and beta != 0.0:
         raise DtypeError("beta is not 0 and C was not given; pass the C that beta scales")
     first = operand(a, "A")
+    agree(first, operand(b, "B"), None if c is None else operand(c, "C"))
+    cupy = cupy_module()
     device = cupy.cuda.runtime.getDevice() if first.device == HOST else first.device
     copied: list[str] = []
 

@@ -41,6 +41,43 @@ class Operand:
         """Largest power of two that divides the base pointer, bytes."""
         return pointer_alignment(self.pointer)
 
+    @property
+    def lines(self) -> tuple[int, int, int]:
+        """What it occupies: lines of contiguous elements, bytes of each, and bytes from one's begin to the next's."""
+        item = ITEMSIZE[self.dtype]
+        count, width = (self.rows, self.columns) if self.layout == "r" else (self.columns, self.rows)
+        return count, width * item, self.pitch * item
+
+
+def overlap(x: Operand, y: Operand) -> bool:
+    """Whether some byte belongs to an element of both: exact for every pair of pitches, in a handful of steps."""
+    count, width, step = x.lines
+    lines, size, pitch = y.lines
+    if not (count and width and lines and size):
+        return False
+    # Byte offsets from x's first element. Line j of y begins at start = gap + j * pitch and meets line i of x where
+    # start - width < i * step < start + size, so that lines of x beyond its first or last bound j alone.
+    gap = y.pointer - x.pointer
+    first = max(0, -((gap + size - 1) // pitch))
+    last = min(lines - 1, ((count - 1) * step + width - 1 - gap) // pitch)
+    if first > last:
+        return False
+    begin, number = gap + first * pitch, last - first + 1
+    return _floors(number, step, pitch, begin + size - 1) > _floors(number, step, pitch, begin - width)
+
+
+def _floors(number: int, divisor: int, factor: int, offset: int) -> int:
+    """The sum of floor((factor * j + offset) / divisor) over j from 0 to number - 1, by Euclid's algorithm."""
+    total = 0
+    while number > 0:
+        total += factor // divisor * (number * (number - 1) // 2) + offset // divisor * number
+        factor, offset = factor % divisor, offset % divisor
+        number, offset = divmod(factor * number + offset, divisor)
+        factor, divisor = divisor, factor
+        if divisor == 0:
+            break
+    return total
+
 
 def operand(array: Any, name: str) -> Operand:
     """Read an array's memory layout.
@@ -152,6 +189,27 @@ def scalar(value: Any, name: str) -> float:
     return float(value)
 
 
+def agree(a: Operand, b: Operand, c: Operand | None = None) -> None:
+    """Refuse operands that state no GEMM wherever they lie; :func:`describe` looks at the rest.
+
+    Raises:
+        ShapeError: extents disagree.
+        DtypeError: A and B differ in type.
+        LayoutError: C is not row-major.
+    """
+    if a.columns != b.rows:
+        raise ShapeError(
+            f"A is {a.rows}x{a.columns} and B is {b.rows}x{b.columns}: A's columns and B's rows are both k and must "
+            "agree (pass B.T if B is stored transposed)"
+        )
+    if c is not None and (c.rows, c.columns) != (a.rows, b.columns):
+        raise ShapeError(f"C is {c.rows}x{c.columns}; A @ B is {a.rows}x{b.columns}")
+    if a.dtype != b.dtype:
+        raise DtypeError(f"A holds {a.dtype} and B holds {b.dtype}; both must have one type")
+    if c is not None and c.layout != "r":
+        raise LayoutError("C is column-major; C must be row-major (compute C.T = B.T @ A.T to get the other)")
+
+
 def describe(
     a: Operand,
     b: Operand,
@@ -167,22 +225,18 @@ def describe(
         ShapeError: extents disagree.
         DtypeError: A and B differ in type.
         DeviceError: operands lie on different devices.
-        LayoutError: C is not row-major.
+        LayoutError: C is not row-major, or an element of it is one of A or B.
     """
-    if a.columns != b.rows:
-        raise ShapeError(
-            f"A is {a.rows}x{a.columns} and B is {b.rows}x{b.columns}: A's columns and B's rows are both k and must "
-            "agree (pass B.T if B is stored transposed)"
-        )
-    if (c.rows, c.columns) != (a.rows, b.columns):
-        raise ShapeError(f"C is {c.rows}x{c.columns}; A @ B is {a.rows}x{b.columns}")
-    if a.dtype != b.dtype:
-        raise DtypeError(f"A holds {a.dtype} and B holds {b.dtype}; both must have one type")
+    agree(a, b, c)
     if not a.device == b.device == c.device:
         places = ", ".join(f"{o.name} on {'the host' if o.device == HOST else f'GPU {o.device}'}" for o in (a, b, c))
         raise DeviceError(f"operands lie on different devices ({places}); move them to one")
-    if c.layout != "r":
-        raise LayoutError("C is column-major; C must be row-major (compute C.T = B.T @ A.T to get the other)")
+    for read in (a, b):
+        if overlap(c, read):
+            raise LayoutError(
+                f"C and {read.name} share elements, and {read.name} is read while C is written; pass another array as "
+                f"C, or a copy of {read.name}"
+            )
     problem = Problem(
         m=a.rows,
         n=b.columns,

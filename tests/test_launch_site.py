@@ -101,6 +101,46 @@ def test_device_arrays_are_used_where_they_lie(gpu, kernel):
     assert isinstance(gemm(kernel, big[:, :32], b).c, host_gpu.Array)
 
 
+SIDE_BY_SIDE = {
+    "A itself": ("A", lambda x, flat: (x[:32, :32], x[32:, :32], x[:32, :32])),
+    "B itself": ("B", lambda x, flat: (x[:32, :32], x[32:, :32], x[32:, :32])),
+    "A, one column over": ("A", lambda x, flat: (x[:32, :32], x[32:, :32], x[:32, 31:63])),
+    "A's transpose": ("A", lambda x, flat: (x[:32, :32].T, x[32:, :32], x[:32, :32])),
+    "one element of another pitch": ("B", lambda x, flat: (x[:32, :32], flat[: 32 * 47].reshape(32, 47)[:, :32],
+                                                           flat[31 * 47 + 31 :][: 32 * 61].reshape(32, 61)[:, :32])),
+    "columns side by side": ("", lambda x, flat: (x[:32, :32], x[32:, :32], x[:32, 32:])),
+    "rows below": ("", lambda x, flat: (x[:32, :32], x[:32, 32:], x[32:, 10:42])),
+    "behind the last element": ("", lambda x, flat: (x[:32, :32], flat[: 32 * 47].reshape(32, 47)[:, :32],
+                                                     flat[31 * 47 + 32 :][: 32 * 61].reshape(32, 61)[:, :32])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+def test_a_c_that_shares_elements_is_refused_and_one_beside_them_is_right(gpu, name):
+    shared, views = SIDE_BY_SIDE[name]
+    x, flat = gpu.asarray(integers(21, 64, 64)), gpu.asarray(integers(22, 1, 4096)).ravel()
+    a, b, c = views(x, flat)
+    before, expected = np.array(x), np.array(a) @ np.array(b)
+    if not shared:
+        np.testing.assert_array_equal(np.array(gemm(PLAIN, a, b, c).c), expected)
+        return
+    for call in (lambda: gemm(PLAIN, a, b, c), lambda: cutlass_ref.gemm(a, b, c)):
+        with pytest.raises(LayoutError, match=f"C and {shared} share elements"):
+            call()
+    assert gpu.launches == []
+    np.testing.assert_array_equal(np.array(x), before)
+
+
+def test_host_operands_may_share_elements_and_empty_ones_have_none(gpu):
+    square = integers(23, 32, 32)
+    expected = square @ square
+    np.testing.assert_array_equal(gemm(PLAIN, square, square, square).c, expected)
+    x = gpu.asarray(integers(24, 32, 32))
+    gemm(PLAIN, x[:0], x, x[:0])
+    gemm(PLAIN, x, x[:, :0], x[:, :0])
+    np.testing.assert_array_equal(np.array(gemm(PLAIN, x[:, :0], x[:0], x).c), 0)
+
+
 TRANSPOSED = {
     "rr": lambda x, y: (x, y),
     "cr": lambda x, y: (np.asfortranarray(x), y),
