@@ -13,6 +13,7 @@ from compare.charts import span
 from compare.drawing import grouped
 from compare.figures import FAMILY_TITLES, SHORT_TRACKS, emulates_fp32, fraction, rung
 from kernel.errors import MissingToolError, UsageError
+from kernel.whole_file import replacing
 
 FORMATS = ("png", "svg", "pdf")
 COLOURS = {
@@ -61,7 +62,8 @@ def run_plot(run: str, what: str, form: str, out: Path | None) -> Path:
         FIGURES[what](Source(rows, provenance, code_facts.read(folder)), figure)
         figure.supxlabel(report.origin(provenance, recorded=False).partition(": ")[2], x=0.995, ha="right", size=6)
         target = out or Path(f"gemm-tracks-{what}.{form}")
-        figure.savefig(target, format=form, dpi=200)
+        with replacing(target) as partial:
+            figure.savefig(partial, format=form, dpi=200)
     return target
 
 

@@ -28,6 +28,7 @@ from kernel.machine.report import Counters, Report
 from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
 from kernel.toolchain import architectures, find
+from kernel.whole_file import replacing
 
 DTYPES = {
     "f16": "<f2",
@@ -226,7 +227,11 @@ def run_file(
     for number, (buffer, dtype, shape, save) in shapes.items():
         result.buffers[number] = buffer.data.view(dtype).reshape(shape)
         if save:
-            np.save(save, result.buffers[number])
+            # Header, then bytes: np.save adds an ending to a name without .npy, and loses the reason of a full disk.
+            with replacing(Path(save)) as partial, partial.open("wb") as stream:
+                header = np.lib.format.header_data_from_array_1_0(result.buffers[number])
+                np.lib.format.write_array_header_1_0(stream, header)
+                stream.write(memoryview(buffer.data))
             saved.append(Path(save))
     result.saved = tuple(saved)
     return result
