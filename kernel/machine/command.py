@@ -231,7 +231,7 @@ def run_file(
             with replacing(Path(save)) as partial, partial.open("wb") as stream:
                 header = np.lib.format.header_data_from_array_1_0(result.buffers[number])
                 np.lib.format.write_array_header_1_0(stream, header)
-                stream.write(memoryview(buffer.data))
+                stream.write(buffer.data.data)
             saved.append(Path(save))
     result.saved = tuple(saved)
     return result
