@@ -316,7 +316,7 @@ def inspect(
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
 
     Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one. Exit status 3
-    where --ncu was asked for and there is no GPU.
+    where --ncu was asked for and there is no GPU, or --races met an opcode that the PTX machine lacks.
 
     \b
     Examples:
@@ -370,7 +370,7 @@ def run_cpu_(
     """Run anybody's kernel on the PTX machine, without a GPU, and say what it does wrong.
 
     Exit status 1 where it found a race, an access out of bounds, a value never written or another fault; 3 where
-    --seconds were over before it ended and no fault was found until then.
+    --seconds were over before it ended and no fault was found until then, or the machine lacks an opcode.
 
     \b
     Forms of --arg:

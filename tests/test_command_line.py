@@ -413,6 +413,21 @@ def test_run_cpu_answers_in_json(capsys):
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize("command", ["inspect", "run-cpu"])
+def test_an_opcode_that_the_machine_lacks_is_a_need_and_no_fault(capsys, tmp_path, command):
+    file = tmp_path / "odd.ptx"
+    file.write_text(
+        ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry odd() { griddepcontrol.oddity; ret; }\n"
+    )
+    words = {
+        "inspect": ["inspect", "v11_small", "--races"],
+        "run-cpu": ["run-cpu", str(file), "--grid", "1", "--block", "32"],
+    }[command]
+    assert main(words) == 3
+    assert "the PTX machine lacks opcode" in capsys.readouterr().err
+
+
+@pytest.mark.nvcc
 def test_inspect_races_runs_the_kernel_and_exits_with_1_on_a_fault(capsys, monkeypatch):
     assert main(["inspect", "v3_double_buffer", "--races"]) == 0
     assert "no race, no fault of any other kind" in capsys.readouterr().out

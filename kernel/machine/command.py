@@ -265,11 +265,12 @@ def mapping(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
     return lane_map(kernel, problem)
 
 
-def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
+def races(kernel: Kernel, problem: Problem | None = None, attention: Attention | None = None) -> Outcome:
     """A run of the whole of a small ragged problem with every check on; look at ``faults`` and ``notes``.
 
     The default has a full and a partial block along m and n and an odd number of k tiles with a partial one. Its
-    leading dimensions are wider than the rows, so that a read beyond a row's end is out of bounds there.
+    leading dimensions are wider than the rows, so that a read beyond a row's end is out of bounds there. ``attention``
+    is told how far each launch is.
     """
     if problem is None:
         tile = tile_problem(kernel)
@@ -290,7 +291,7 @@ def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
     a = generator.uniform(-1, 1, (problem.m, problem.k)).astype(problem.dtype_in)
     b = generator.uniform(-1, 1, (problem.k, problem.n)).astype(problem.dtype_in)
     c = generator.uniform(-1, 1, (problem.m, problem.n)).astype(problem.dtype_out) if problem.beta else None
-    return simulate(kernel, problem, a, b, c, keep_going=True)
+    return simulate(kernel, problem, a, b, c, keep_going=True, attention=attention)
 
 
 def _refuse(outcome: Outcome) -> None:

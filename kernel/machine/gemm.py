@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kernel.build import artifact
 from kernel.contract import ITEMSIZE, MAX_KNOWN_ALIGNMENT, Kernel, Pointers, Problem
 from kernel.errors import MachineFault, ShapeError
-from kernel.machine.execute import run
+from kernel.machine.execute import Attention, run
 from kernel.machine.faults import OUTPUT_NOT_WRITTEN
 from kernel.machine.memory import ADDRESSABLE, INITIALISED, WRITABLE, WRITTEN, Buffer, place
 from kernel.machine.ptx import with_source
@@ -84,6 +84,7 @@ def simulate(
     blocks: Sequence[int] | None = None,
     keep_going: bool = False,
     trace: int = 0,
+    attention: Attention | None = None,
 ) -> Outcome:
     """Run ``problem`` on the machine and report, without raising for what the kernel does wrong.
 
@@ -94,6 +95,7 @@ def simulate(
             not be read.
         blocks: linear ids of the blocks to run, of every launch; None runs them all and then looks for
             output that nobody wrote.
+        attention: a limit in time for each launch, and whom to tell how far it is.
 
     Raises:
         RejectedError: the kernel cannot run the problem.
@@ -138,6 +140,7 @@ def simulate(
             blocks=blocks,
             keep_going=keep_going,
             trace=trace,
+            attention=attention,
         )
         outcome.reports.append(report)
         outcome.faults += report.faults
