@@ -197,7 +197,9 @@ def _one(text: str) -> Shape:
     values: dict[str, int | float | str] = {}
     for option in options:
         name, equals, value = option.partition("=")
-        if name not in known or not equals:
+        if name in known and not equals:
+            raise UsageError(f"{text!r}: option {name!r} has no value; write {name}={OPTIONS[name] or 'rr'}")
+        if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"{text!r}: unknown option {option!r}; known: {', '.join(known)}{hint}")
