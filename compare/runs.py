@@ -43,6 +43,8 @@ JOURNAL_FILE = "journal.jsonl"
 REVISION_FILE = "REVISION"
 """In a bundle: the revision of the checkout that it was written from."""
 LATEST = "latest"
+VARIABLE = "GEMM_TRACKS_RESULTS"
+"""Names the folder of recorded runs."""
 RECORDED_GPU = "nvidia-h200"
 """The GPU whose recorded run ships with the project."""
 
@@ -66,7 +68,7 @@ def repository() -> Path:
 
 def results_root() -> Path:
     """Where recorded runs live: GEMM_TRACKS_RESULTS, else the checkout's results/, else the installed copy."""
-    override = os.environ.get("GEMM_TRACKS_RESULTS")
+    override = os.environ.get(VARIABLE)
     if override:
         return Path(override).expanduser()
     checkout = repository() / "results"

@@ -81,6 +81,11 @@ class Shape:
         )
         return packed.replace(lda=packed.lda + self.pad_a, ldb=packed.ldb + self.pad_b, ldc=packed.ldc + self.pad_c)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every option but layout and input is at its default: what a row of a run does not hold."""
+        return all(getattr(self, name) == default for name, default in OPTIONS.items() if name not in HELD_BY_ROWS)
+
     def replace(self, **changes: int | float | str) -> Shape:
         """The same shape with fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
@@ -100,6 +105,8 @@ OPTIONS: dict[str, int | float | str] = {
     if field.name not in ("m", "n", "k", "shape_set")
 }
 """Every option and its default."""
+HELD_BY_ROWS = ("layout", "input")
+"""Options that are columns of a run's rows."""
 
 TAIL_SQUARES = (127, 129, 255, 257, 511, 513, 1023, 1025, 2047, 2049, 4092, 4095, 4097)
 TOKENS = (1, 16, 128, 2048, 8192)

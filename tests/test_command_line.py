@@ -286,6 +286,7 @@ def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_pat
     out = capsys.readouterr().out
     assert "v1_thread_tile" in out
     assert "No recorded run" in out
+    assert f"nvidia-h200/ of {tmp_path}, which GEMM_TRACKS_RESULTS names" in out
 
     provenance = {
         "gpu": {"name": "Some GPU", "slug": "nvidia-h200", "sm_count": 7},
@@ -300,6 +301,13 @@ def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_pat
     assert "RECORDED, not measured here: Some GPU (7 SMs), 2031-02-03" in out
     assert "v0_naive" in out
     assert "v7_best" not in out.partition("RECORDED")[2].partition("Same track")[0]
+    assert main(["compare", "--kernels", "v0_naive", "--shapes", "4096@input=zeros@beta=2"]) == 3
+    streams = capsys.readouterr()
+    assert "not recorded with these options: 4096x4096x4096@beta=2.0@input=zeros; that needs a GPU" in streams.err
+    assert "RECORDED" not in streams.out
+    assert main(["compare", "--kernels", "v0_naive", "--shapes", "4096,4096@layout=rc"]) == 0
+    streams = capsys.readouterr()
+    assert "not recorded with these options, so a GPU is needed: 4096x4096x4096@layout=rc" in streams.err
     assert main(["compare", "--kernels", "v0_naive", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["recorded"] is True
