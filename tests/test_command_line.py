@@ -420,6 +420,19 @@ def test_run_cpu_answers_in_json(capsys):
     assert all("st.global.f32" in fault["instruction"] for fault in faults)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("words", ["report latest", "list --json", "inspect no_such_kernel"])
+def test_a_stream_that_is_closed_from_the_start_is_no_fault(words, closed):
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m compare {words} {closed}"],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    failing = words.startswith("inspect")
+    assert done.returncode == (2 if failing else 0), done.stderr
+    assert bool(done.stderr) == (failing and "2>&-" not in closed)
+    assert bool(done.stdout) == (not failing and not closed.startswith(">"))
+
+
 @pytest.mark.nvcc
 @pytest.mark.parametrize("command", ["inspect", "run-cpu"])
 def test_an_opcode_that_the_machine_lacks_is_a_need_and_no_fault(capsys, tmp_path, command):
