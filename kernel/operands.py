@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernel.contract import ITEMSIZE, Pointers, Problem, pointer_alignment
-from kernel.errors import DeviceError, DtypeError, LayoutError, ShapeError
+from kernel.errors import DeviceError, DtypeError, LayoutError, MissingToolError, ProblemError, ShapeError
 
 HOST = -1
 """Device ordinal of an array in host memory."""
@@ -79,18 +79,22 @@ def _floors(number: int, divisor: int, factor: int, offset: int) -> int:
     return total
 
 
-def operand(array: Any, name: str) -> Operand:
+def operand(array: Any, name: str, *, written: bool = False) -> Operand:
     """Read an array's memory layout.
 
     Args:
         array: two-dimensional NumPy array, CuPy array or torch tensor (CPU or CUDA).
         name: what errors call it: A, B or C.
+        written: whether it is to be written to.
 
     Raises:
         DtypeError: not an array, or an element type other than float32 and float16.
         ShapeError: not two-dimensional.
-        LayoutError: neither rows nor columns are contiguous, rows overlap, or an element is not aligned.
+        LayoutError: neither rows nor columns are contiguous, rows overlap, an element is not aligned, or it is
+            ``written`` and can only be read.
+        MissingToolError: it does not say on which GPU it lies, and CuPy is not there to ask.
     """
+    read_only = False
     if type(array).__module__.split(".")[0] == "torch":
         if array.is_sparse or array.layout.__str__() != "torch.strided":
             raise LayoutError(f"{name} is a {array.layout} tensor; a dense (strided) one is needed")
@@ -104,7 +108,7 @@ def operand(array: Any, name: str) -> Operand:
         steps = tuple(float(step) for step in array.stride())
     elif hasattr(array, "__cuda_array_interface__"):
         interface = array.__cuda_array_interface__
-        pointer, device = interface["data"][0], _device_of(array)
+        (pointer, read_only), device = interface["data"], _device_of(array)
         shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"]).name
         item = np.dtype(interface["typestr"]).itemsize
         strides = interface.get("strides")
@@ -114,7 +118,7 @@ def operand(array: Any, name: str) -> Operand:
             raise LayoutError(f"{name} is a masked array; a GEMM knows no mask, so fill it first")
         if not array.dtype.isnative:
             raise DtypeError(f"{name} is in the other byte order; call .astype('{array.dtype.name}')")
-        pointer, device = array.ctypes.data, HOST
+        pointer, device, read_only = array.ctypes.data, HOST, not array.flags.writeable
         shape, dtype = array.shape, array.dtype.name
         steps = tuple(step / array.itemsize for step in array.strides)
     else:
@@ -123,6 +127,8 @@ def operand(array: Any, name: str) -> Operand:
         raise DtypeError(f"{name} has elements of {dtype}; {' or '.join(ITEMSIZE)} is needed, so convert it first")
     if len(shape) != 2:
         raise ShapeError(f"{name} has shape {tuple(shape)}; a matrix of two dimensions is needed")
+    if written and read_only:
+        raise LayoutError(f"{name} can only be read, and the result is written to it; pass an array of your own")
     if pointer % ITEMSIZE[dtype]:
         size = ITEMSIZE[dtype]
         raise LayoutError(f"{name} begins at {pointer:#x}; a multiple of an element's {size} bytes is needed")
@@ -145,8 +151,13 @@ def _device_of(array: Any) -> int:
     ordinal = getattr(device, "id", None)
     if ordinal is not None:
         return int(ordinal)
-    import cupy
-
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingToolError(
+            f"an array on a GPU does not say on which, and CuPy, which could, cannot be imported ({error}); "
+            "pip install 'gemm-tracks[gpu]' brings it"
+        ) from None
     return int(cupy.cuda.runtime.pointerGetAttributes(array.__cuda_array_interface__["data"][0]).device)
 
 
@@ -181,12 +192,16 @@ def scalar(value: Any, name: str) -> float:
 
     Raises:
         DtypeError: not a real number.
+        ProblemError: larger than any float.
     """
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise DtypeError(f"{name} is {value!r}; a real number is needed")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ProblemError(f"{name} is beyond 1.8e308; kernels take it as a float32, at most 3.4e38") from None
 
 
 def agree(a: Operand, b: Operand, c: Operand | None = None) -> None:

@@ -7,6 +7,7 @@ tests marked gpu.
 import dataclasses
 import json
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from compare import launch_once, sanitize
 from compare.check import GpuExecutor, check_shape, fuzz
 from compare.contenders import KernelContender, contenders
 from compare.shapes import parse
+from cutlass_ref.call import choose
 from handwritten import catalog
 from kernel import launch
 from kernel.contract import Kernel, Launch, Problem, TensorMap, Tile, Unit
@@ -28,6 +30,7 @@ from kernel.errors import (
     LayoutError,
     MissingToolError,
     NoDeviceError,
+    ProblemError,
     RejectedError,
     ShapeError,
 )
@@ -333,6 +336,14 @@ def test_a_tensor_map_that_the_driver_refuses_is_named_with_its_extents(monkeypa
 
 F16 = np.float16
 MISPLACED = np.frombuffer(bytearray(37 * 29 * 4 + 2), np.uint8)[2:].view(np.float32).reshape(37, 29)
+
+
+def read_only(shape):
+    c = np.zeros(shape, np.float32)
+    c.flags.writeable = False
+    return c
+
+
 ERRORS = {
     "shapes disagree": (ShapeError, r"B\.T", lambda: gemm(PLAIN, A, A)),
     "C of another shape": (ShapeError, "C is 2x2", lambda: gemm(PLAIN, A, B, np.zeros((2, 2), np.float32))),
@@ -350,6 +361,11 @@ ERRORS = {
     "an element across two words": (LayoutError, "multiple", lambda: gemm(PLAIN, MISPLACED, B)),
     "C in columns": (LayoutError, "row-major", lambda: gemm(PLAIN, A, B, np.zeros((51, 37), np.float32).T)),
     "A in columns": (RejectedError, "layout is cr", lambda: gemm(PLAIN, np.asfortranarray(A), B)),
+    "a C that can only be read": (LayoutError, "C can only be read", lambda: gemm(PLAIN, A, B, read_only((37, 51)))),
+    "an alpha beyond floats": (ProblemError, "alpha is beyond", lambda: gemm(PLAIN, A, B, alpha=10**400)),
+    "a name for a kernel": (CatalogError, "entry of a catalog", lambda: gemm("v2_block_tile", A, B)),
+    "a number for a kernel": (CatalogError, "kernel is 5", lambda: cutlass_ref.gemm(A, B, kernel=5)),
+    "a type that CUTLASS lacks": (CatalogError, "float64.*float32, float16", lambda: choose("float64", "rr")),
     "no such kernel": (CatalogError, "v2_block_tile", lambda: catalog.get("v2_blok_tile")),
     "impossible tile": (CatalogError, "warp tile", lambda: PLAIN.with_tile(WARP_N=256)),
     "no such tile key": (CatalogError, "WARP_N", lambda: PLAIN.with_tile(WRAP_N=2)),
@@ -363,6 +379,22 @@ def test_every_error_is_typed_launches_nothing_and_the_next_call_works(gpu, name
         call()
     assert gpu.launches == []
     np.testing.assert_array_equal(gemm(PLAIN, A, B).c, A @ B)
+
+
+@pytest.mark.parametrize("name", ["a list", "shapes disagree", "a C that can only be read", "beta without C"])
+def test_operands_are_looked_at_before_a_gpu_is_asked_for(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    error, words, call = ERRORS[name]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_an_array_of_a_device_that_nothing_here_can_ask_is_typed(monkeypatch):
+    interface = {"shape": (4, 4), "typestr": "<f4", "strides": None, "data": (256, False), "version": 3}
+    array = types.SimpleNamespace(__cuda_array_interface__=interface)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingToolError, match="CuPy, which could, cannot be imported"):
+        gemm(PLAIN, array, array)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
