@@ -115,8 +115,11 @@ def side_by_side(runs: Sequence[tuple[str, Mapping[str, Any], Sequence[Row]]]) -
     return Merged(tuple(ordered), tuple(lines), replaced)
 
 
-def verdicts(merged: Merged) -> list[str]:
-    """For each model with several cards: how far their ratios lie apart, and where they do not agree."""
+def verdicts(merged: Merged, most: int | None = None) -> list[str]:
+    """For each model with several cards: how far their ratios lie apart, and where they do not agree.
+
+    Of the places, ``most`` are named, those furthest apart first; None: all.
+    """
     texts = []
     for model, cards in merged.models.items():
         if len(cards) < 2:
@@ -129,9 +132,12 @@ def verdicts(merged: Merged) -> list[str]:
         line, between = max(both, key=lambda one: one[1])
         text = f"{model}: {len(both)} rows on several of its {len(cards)} cards; ratios to cuBLAS lie at most "
         text += f"{100 * between:.2f} % apart ({called(line.row)})"
-        apart = [one for one, _ in both if one.apart(model)]
+        apart = sorted((pair for pair in both if pair[0].apart(model)), key=lambda pair: -pair[1])
         if apart:
-            text += f"; beyond {100 * AGREE:.0f} % and their intervals: {', '.join(called(one.row) for one in apart)}"
+            text += f"; beyond {100 * AGREE:.0f} % and their intervals: "
+            text += ", ".join(called(one.row) for one, _ in apart[:most])
+            if most is not None and len(apart) > most:
+                text += f", and {len(apart) - most} more, which --json and --out name"
         texts.append(text + ".")
     return texts
 

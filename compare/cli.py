@@ -139,7 +139,7 @@ def list_(
     else:
         for line in (heads, *lines):
             typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-    typer.echo(f"{len(lines)} contenders")
+    typer.echo(f"{len(lines)} contender{'' if len(lines) == 1 else 's'}")
 
 
 def describe(contender: Contender) -> dict[str, Any]:
@@ -374,10 +374,11 @@ def run_cpu_(
 
     \b
     Forms of --arg:
-      5, -1, 0x10        an integer as wide as the parameter
-      1.5, 1e-3          a float, or a double where the parameter has 8 bytes
-      i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 ... u64)
-      random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed
+      5, -1, 0x10        a number of the parameter's own type, which must hold it
+      1.5, 1e-3          the same where that is a float or a double
+      i64:5, f32:2       a scalar whose type is stated (f16 f32 f64 i8 ... u64), where the PTX does not tell it
+      random:f32:64x32   a buffer of uniform numbers in [-1, 1) that may only be read; random:f32:64x32:7 sets the seed;
+                         of integers, -9 to 9, or 0 to 9 without a sign
       zeros:f32:100      a buffer of zeros that may be read and written; ones: likewise
       out:f32:64x64      a buffer that must be written before it is read; out:f32:64x64:c.npy saves it afterwards
       in:a.npy           a buffer from a file that may only be read; inout:a.npy may be written too
@@ -514,8 +515,11 @@ def diff(
     if as_json:
         print_json(found.to_dict())
     else:
+        from compare.folding import folded, terminal_width
+
+        wide = terminal_width()
         for line in found.lines():
-            typer.echo(line)
+            typer.echo(folded(line, wide))
     if found.exit_status:
         raise typer.Exit(found.exit_status)
 
@@ -582,7 +586,7 @@ def plot(
     ] = "",
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write it; gemm-tracks-WHAT.FORMAT here."),
+        typer.Option("--out", "-o", help="Where to write it, - for stdout; gemm-tracks-WHAT.FORMAT here."),
     ] = None,
 ) -> None:
     """One figure of a recorded run, for papers and slides. Needs matplotlib (pip install 'gemm-tracks[plot]').
@@ -593,7 +597,9 @@ def plot(
     """
     from compare.plots import run_plot
 
-    typer.echo(run_plot(run, what, form, out_file))
+    drawn = run_plot(run, what, form, out_file)
+    if str(drawn) != "-":
+        typer.echo(drawn)
 
 
 @app.command()
@@ -631,20 +637,22 @@ def diagnosis_as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
     from compare.doctor import bundle, visible_devices
+    from compare.folding import folded, terminal_width
 
+    wide = terminal_width()
     width = max(len(finding.check) for finding in diagnosis.findings)
     for finding in diagnosis.findings:
         verdict = "ok  " if finding.ok else "FAIL" if finding.need == "base" else "-   "
-        typer.echo(f"{verdict} {finding.check.ljust(width)}  {finding.found}")
-    typer.echo(f"     {'CUDA_VISIBLE_DEVICES'.ljust(width)}  {visible_devices()}")
-    typer.echo(f"     {'GEMM_TRACKS_BUNDLE'.ljust(width)}  {bundle()}")
+        typer.echo(folded(f"{verdict} {finding.check.ljust(width)}  {finding.found}", wide, indent=width + 7))
+    typer.echo(folded(f"     {'CUDA_VISIBLE_DEVICES'.ljust(width)}  {visible_devices()}", wide))
+    typer.echo(folded(f"     {'GEMM_TRACKS_BUNDLE'.ljust(width)}  {bundle()}", wide))
     first = diagnosis.first_failing
     if first:
-        typer.echo(f"\nFirst failing check: {first.check}: {first.found}\nCure: {first.cure}")
-    elif diagnosis.driver.problem:
-        typer.echo(f"\nAll that is needed without a GPU is here. {diagnosis.driver.problem}.")
+        typer.echo(folded(f"\nFirst failing check: {first.check}: {first.found}\nCure: {first.cure}", wide))
+    elif problem := diagnosis.driver.problem:
+        typer.echo(folded(f"\nAll that is needed without a GPU is here. {problem[:1].upper()}{problem[1:]}.", wide))
     else:
-        typer.echo("\nAll checks passed: kernels can be built and run here.")
+        typer.echo(folded("\nAll checks passed: kernels can be built and run here.", wide))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

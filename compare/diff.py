@@ -254,6 +254,8 @@ def _change(
     span = _interval(samples_before, samples_after)
     confirmed = _confirmations(ratio, cycles, against, threshold)
     verdict, note = _verdict(ratio, span, confirmed, threshold)
+    if samples_before == samples_after and before["time_us"] == after["time_us"]:
+        verdict, note = "same", ""  # one measurement against itself, however far its samples lie apart
     if verdict == "unclear" and not note and cycles is not None:
         note = f"{own} takes {100 * (ratio - 1):+.1f} % time in {100 * (cycles - 1):+.1f} % cycles"
     return Change(

@@ -209,6 +209,10 @@ def _toolkit_against_driver(asked: driver.Driver) -> Finding:
     )
 
 
+UNSUFFIXED = ("nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cublas")
+"""Libraries whose wheels bear no major in their names from CUDA 13 on, and whose version is the toolkit's."""
+
+
 def _one_cuda_major() -> Finding:
     """Wheels of two CUDA majors beside each other: which one a process gets depends on import order."""
     majors: dict[str, str] = {}
@@ -216,10 +220,12 @@ def _one_cuda_major() -> Finding:
         name = (distribution.metadata["Name"] or "").lower()
         if name.startswith("nvidia-cutlass-dsl"):
             continue  # its -libs-cu12 is the DSL's own runtime, which no kernel here is launched with
+        if name in UNSUFFIXED:
+            majors.setdefault(distribution.version.partition(".")[0], name)
         for major in ("11", "12", "13"):
             if name.startswith(("nvidia-cu", "cupy-")) and name.endswith((f"-cu{major}", f"-cuda{major}x")):
                 majors.setdefault(major, name)
-    found = ", ".join(f"CUDA {major} ({name})" for major, name in sorted(majors.items())) or "none in wheels by major"
+    found = ", ".join(f"CUDA {major} ({name})" for major, name in sorted(majors.items())) or "no CUDA library in wheels"
     cure = "use one environment per CUDA major: remove the wheels of the one that the driver does not match"
     return Finding(check="one CUDA major", need=GPU, ok=len(majors) <= 1, found=found, cure=cure)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compare.contenders import KernelContender, contenders
+from compare.folding import folded, terminal_width
 from compare.own_kernels import block_of
 from kernel.errors import CatalogError, NoDeviceError, UsageError
 
@@ -155,6 +156,8 @@ def inspection_of(
     from compare.shapes import parse_one
     from kernel.inspection import inspect_file, inspect_kernel, problem_for
 
+    if not name.strip():
+        raise UsageError(f"{name!r} is no name; give a kernel's, as gemm-tracks list prints it, or a file")
     if name.endswith(FILE_SUFFIXES):
         if shape or layout:
             raise UsageError(f"{name}: --shape and --layout choose among a catalog's builds; a file has the one it has")
@@ -185,11 +188,11 @@ def print_summary(one: Inspection, console: Console) -> None:
     console.print(one.name, style="bold")
     opcodes = ", ".join(f"{count} {name}" for name, count in list(one.opcodes.items())[:16])
     lines = {**summary(one), "instructions, as written": f"{sum(one.opcodes.values())}: {opcodes}"}
-    width = max(map(len, lines))
+    width, wide = max(map(len, lines)), terminal_width()
     for what, text in lines.items():
-        console.print(f"  {what.ljust(width)}  {text}", soft_wrap=True)
+        console.print(folded(f"  {what.ljust(width)}  {text}", wide, indent=width + 4), soft_wrap=True)
     for note in one.notes:
-        console.print(f"  note: {note}", soft_wrap=True)
+        console.print(folded(f"  note: {note}", wide), soft_wrap=True)
 
 
 def print_side_by_side(left: Inspection, right: Inspection, console: Console) -> None:
@@ -272,7 +275,7 @@ def print_loop(one: Inspection, console: Console) -> None:
         return
     which = which_loop(one.loop)
     if which:
-        console.print(f"{one.name}: {which}", soft_wrap=True)
+        console.print(folded(f"{one.name}: {which}", terminal_width()), soft_wrap=True)
     listing = sass.parse(listing_of(one))
     for instruction in listing.within(listing.loop_at(one.loop.inner_header)):
         console.print(f"/*{instruction.address:04x}*/  {instruction.text}", soft_wrap=True)

@@ -29,7 +29,7 @@ def extents(text: str, option: str) -> tuple[int, int, int]:
     Raises:
         UsageError: it is none of these.
     """
-    if not re.fullmatch(r"\d+(x\d+){0,2}", text):
+    if not re.fullmatch(r"[0-9]+(x[0-9]+){0,2}", text):
         raise UsageError(f"{option} {text!r}: one to three numbers are needed, such as 4, 4x2 or 4x2x1")
     x, y, z = (*(int(part) for part in text.split("x")), 1, 1)[:3]
     return x, y, z

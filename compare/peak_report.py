@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compare import driver, runs
+from compare.folding import folded, terminal_width
 from compare.peaks import DEVICES, crossover, peak
 from compare.report import TRACK_TITLES, origin
 from kernel.errors import UsageError
@@ -105,27 +106,27 @@ def peaks_of(
 
 def print_peaks(answer: Mapping[str, Any], console: Console) -> None:
     """The answer for people."""
+    width = terminal_width()
+
+    def say(text: str) -> None:
+        console.print(folded(text, width), soft_wrap=True)
+
     console.print(answer["device"], style="bold")
     if answer["source_of_ceilings"]:
-        console.print(f"ceilings: {answer['source_of_ceilings']}")
+        say(f"ceilings: {answer['source_of_ceilings']}")
     if answer["bandwidth_bytes_per_s"]:
-        console.print(f"memory: {answer['bandwidth_bytes_per_s'] / 1e12:.2f} TB/s ({answer['bandwidth_from']})")
+        say(f"memory: {answer['bandwidth_bytes_per_s'] / 1e12:.2f} TB/s ({answer['bandwidth_from']})")
     for track in answer["tracks"]:
         console.print(f"\n{TRACK_TITLES[track['track']]}", style="bold")
         if track["datasheet_tflops"] is None:
-            console.print(f"  {track['note']}")
+            say(f"  {track['note']}")
         else:
-            console.print(f"  datasheet {track['datasheet_tflops']:.1f} TFLOP/s, dense {track['note']}".rstrip())
+            say(f"  datasheet {track['datasheet_tflops']:.1f} TFLOP/s, dense {track['note']}".rstrip())
         if track["physical_tflops"]:
-            console.print(f"  at the highest clock {track['physical_tflops']:.1f} TFLOP/s")
+            say(f"  at the highest clock {track['physical_tflops']:.1f} TFLOP/s")
         if track["crossover_flop_per_byte"]:
-            console.print(
-                f"  roofline crossover {track['crossover_flop_per_byte']:.1f} FLOP/byte = datasheet peak / bandwidth"
-            )
+            say(f"  roofline crossover {track['crossover_flop_per_byte']:.1f} FLOP/byte = datasheet peak / bandwidth")
         for one in track["ceilings"]:
             share = one["pct_of_peak_at_clock"]
             against = f", {share:.1f} % of the peak at that clock: {one['formula']}" if share else ""
-            console.print(
-                f"  ceiling, {one['instruction']} loop, {one['window']}: {one['tflops']:.1f} TFLOP/s{against}",
-                soft_wrap=True,
-            )
+            say(f"  ceiling, {one['instruction']} loop, {one['window']}: {one['tflops']:.1f} TFLOP/s{against}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,14 @@ COLOURS = {
 """By family; after Okabe and Ito's set, which colour-blind readers can tell apart. The page's own are the same."""
 MARKERS = {"cublas": "o", "torch": "P", "handwritten": "D", "cutlass": "s", "cute_dsl": "^"}
 GREY = "#565D66"
+MARK, CLEAR = 2.8, 0.8
+"""Half of a mark's width, and what labels keep between them, in points."""
+LABEL_REACH = (4.5, 9, 14, 20, 28, 38, 50)
+"""How far off a label may stand, in points; the nearest that is free is taken."""
+NEARER = 12.0
+"""Points further off that a label goes rather than hide one mark or line."""
+LABEL_SIDES = ((1, 0), (1, 1), (1, -1), (-1, 0), (0, 1), (0, -1), (-1, 1), (-1, -1))
+"""Right of its place first."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -40,7 +49,7 @@ class Source:
 
 
 def run_plot(run: str, what: str, form: str, out: Path | None) -> Path:
-    """Draw one figure of a run; its path. Without ``form`` the ending of ``out`` decides, else it is png.
+    """Draw one figure of a run; its path, - for stdout. Without ``form`` the ending of ``out`` decides, else it is png.
 
     Raises:
         UsageError: an unknown figure or format, two formats at once, or nothing in the run to draw.
@@ -59,11 +68,15 @@ def run_plot(run: str, what: str, form: str, out: Path | None) -> Path:
         raise MissingToolError("matplotlib is not installed; pip install 'gemm-tracks[plot]'") from None
     with rc_context({"axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none", "pdf.fonttype": 42}):
         figure = Figure(figsize=(8, 4.5), layout="constrained")
-        FIGURES[what](Source(rows, provenance, code_facts.read(folder)), figure)
+        # First, as what is drawn then stands where it will stand: labels keep clear of one another in pixels.
         figure.supxlabel(report.origin(provenance, recorded=False).partition(": ")[2], x=0.995, ha="right", size=6)
+        FIGURES[what](Source(rows, provenance, code_facts.read(folder)), figure)
         target = out or Path(f"gemm-tracks-{what}.{form}")
-        with replacing(target) as partial:
-            figure.savefig(partial, format=form, dpi=200)
+        if str(target) == "-":
+            figure.savefig(sys.stdout.buffer, format=form, dpi=200)
+        else:
+            with replacing(target) as partial:
+                figure.savefig(partial, format=form, dpi=200)
     return target
 
 
@@ -195,10 +208,8 @@ def draw_roofline(source: Source, figure: Any) -> None:
     ours = []
     for point in data.points:
         _mark(axes, point.intensity, point.row["tflops"], point.row, alpha=0.85)
-        if point.row["family"] == "handwritten":
+        if point.row["family"] == "handwritten" and not report.is_dispatcher(point.row):
             ours.append((math.log2(point.intensity), math.log2(point.row["tflops"]), rung(point.row)))
-    for x, y, names in grouped(ours, 0.3, 0.22):
-        axes.text(1.08 * 2**x, 2**y, span(names), size=6, color=COLOURS["handwritten"], va="center")
     _family_legend(axes, [point.row for point in data.points])
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -207,6 +218,57 @@ def draw_roofline(source: Source, figure: Any) -> None:
     axes.set_xlabel("FLOP per byte that a block loads from L2 and device memory")
     axes.set_ylabel("TFLOP/s")
     axes.set_title(f"Roofline at {data.shape}, {figures.windows_of(point.row for point in data.points)}", size=10)
+    marks = [(point.intensity, float(point.row["tflops"])) for point in data.points]
+    labels = [(2**x, 2**y, span(names)) for x, y, names in grouped(ours, 0.3, 0.22)]
+    _label_apart(figure, axes, labels, marks)
+
+
+def _label_apart(
+    figure: Any, axes: Any, labels: Sequence[tuple[float, float, str]], marks: Sequence[tuple[float, float]]
+) -> None:
+    """Write (x, y, text) beside their places, clear of one another, of marks and of what is written already.
+
+    Further off, a thin line leads to the place. Where marks and lines leave no room a label covers as little of them as
+    it can; a label for which there is no room beside other labels is left out.
+    """
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    inside, point = axes.get_window_extent(), figure.dpi / 72
+    taken = [text.get_window_extent() for text in axes.texts]
+    taken += [legend.get_window_extent() for legend in [axes.get_legend()] if legend is not None]
+    marked = [
+        Bbox.from_bounds(x - MARK * point, y - MARK * point, 2 * MARK * point, 2 * MARK * point)
+        for x, y in axes.transData.transform(marks)
+    ]
+    lines = [line.get_path().transformed(line.get_transform()) for line in axes.lines]
+    for x, y, text in sorted(labels, key=lambda label: (-label[1], label[0])):
+        probe = axes.text(x, y, text, size=6)
+        size = probe.get_window_extent()
+        probe.remove()
+        at_x, at_y = axes.transData.transform((x, y))
+        places = []
+        for away in LABEL_REACH:
+            for dx, dy in LABEL_SIDES:
+                shift = (dx * (away * point + size.width / 2), dy * (away * point + size.height / 2))
+                box = Bbox.from_bounds(
+                    at_x + shift[0] - size.width / 2, at_y + shift[1] - size.height / 2, size.width, size.height
+                )
+                free = box.padded(CLEAR * point)
+                if any(free.overlaps(other) for other in taken) or Bbox.union([inside, box]).bounds != inside.bounds:
+                    continue
+                hidden = sum(map(box.overlaps, marked)) + sum(line.intersects_bbox(box, filled=False) for line in lines)
+                places.append((hidden + away / NEARER, away, shift, box))
+        if not places:
+            continue
+        _, away, shift, box = min(places, key=lambda place: place[:2])
+        taken.append(box)
+        led = {"arrowstyle": "-", "color": COLOURS["handwritten"], "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate(
+            text, (x, y), xytext=(shift[0] / point, shift[1] / point), textcoords="offset points", size=6,
+            color=COLOURS["handwritten"], ha="center", va="center",
+            arrowprops=led if away > LABEL_REACH[0] else None,
+        )  # fmt: skip
 
 
 def draw_accuracy(source: Source, figure: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from compare import api_page, runs, simt_page
+from compare import api_page, behind, runs, simt_page
 from compare.report import markdown
 from compare.reporting import page_of, summaries
 from compare.rows import COLUMNS
@@ -39,6 +39,12 @@ def current_table() -> str:
     folder = runs.latest()
     run, rows = runs.read_run(folder) if folder else ({}, [])
     return markdown(rows, run, summaries())
+
+
+def current_behind(language: str) -> str:
+    """Where the dispatchers of that run are behind cuBLAS."""
+    folder = runs.latest()
+    return behind.behind_table(runs.read_run(folder)[1] if folder else [], language)
 
 
 def current_picture() -> str:
@@ -95,7 +101,9 @@ def main(path: Path | None = None) -> int:
         table = current_table()
         for front in (page, page.parent / CHINESE):
             if front == page or front.exists():
-                front.write_text(rewrite(front.read_text(encoding="utf-8"), table), encoding="utf-8")
+                text = rewrite(front.read_text(encoding="utf-8"), table)
+                losses = current_behind("zh" if front.name == CHINESE.name else "en")
+                front.write_text(rewrite(text, losses, behind.BEGIN, behind.END), encoding="utf-8")
         (page.parent / PICTURE).write_text(current_picture(), encoding="utf-8")
         (page.parent / ROWS_PAGE).write_text(columns_page(), encoding="utf-8")
         (page.parent / API_PAGE).write_text(api_page.text(), encoding="utf-8")

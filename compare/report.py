@@ -6,6 +6,7 @@ measures, checks, reads a file or asks a device.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -844,21 +845,39 @@ def _fractions(row: Row) -> tuple[str, str, str]:
 NOTHING_TIMED = "Nothing in this run was timed."
 
 
+def markdown_text(text: str) -> str:
+    """Text that a run brings, as markdown shows it: no tag, no link, one line, and no end of a table's cell."""
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
+    return text.replace("`", "\\`").replace("|", "\\|")
+
+
+def markdown_code(text: str) -> str:
+    """A name between backticks, of which there are more than it has itself."""
+    text = " ".join(text.split()).replace("|", "\\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    space = " " if "`" in text else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
 def markdown(rows: Iterable[Row], run: Mapping[str, Any], summaries: Mapping[str, str] | None = None) -> str:
     """The two gaps and the tables of :func:`result_tables`, as the README shows them."""
     rows = list(rows)
     tables_found = result_tables(rows, run, summaries)
     if not tables_found:
         return NOTHING_TIMED
-    lines = [f"- {line}" for line in closing_lines(rows)]
+    lines = [f"- {markdown_text(line)}" for line in closing_lines(rows)]
     for table in tables_found:
-        lines += ["", f"**{table.title}.** {table.source}", ""]
+        lines += ["", f"**{table.title}.** {markdown_text(table.source)}", ""]
         heads = [head for head in table.heads if head]
         rule = ["---:" if right else "---" for head, right in zip(table.heads, table.right, strict=True) if head]
         lines += [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|"]
         for cells in table.lines:
-            texts = [f"`{cell}`" if code and cell else cell for cell, code in zip(cells, table.code, strict=True)]
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in _joined(table.heads, texts))} |")
+            texts = [
+                markdown_code(cell) if code and cell else markdown_text(cell)
+                for cell, code in zip(cells, table.code, strict=True)
+            ]
+            lines.append(f"| {' | '.join(_joined(table.heads, texts))} |")
     return "\n".join(lines)
 
 

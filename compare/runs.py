@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compare.possible import refuse_row, refuse_run
 from compare.rows import ADDED, COLUMNS, NAMES
-from kernel.contract import FAMILIES, INT32_MAX, LAYOUTS, TRACKS
 from kernel.errors import RunFileError
 from kernel.whole_file import write_bytes
 
@@ -116,12 +116,16 @@ def read_run(run: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(provenance, rows) of a run; every row has every column, None where nothing was measured.
 
     Raises:
-        RunFileError: a file is missing, is not of this format, or lacks a column.
+        RunFileError: a file is missing, is not of this format, lacks a column, or holds what no run can.
     """
     folder = locate(run)
     provenance = read_json(folder / RUN_FILE)
     if provenance.get("format") != FORMAT:
         raise RunFileError(f"{folder / RUN_FILE}: not a run of format {FORMAT}")
+    try:
+        refuse_run(provenance)
+    except ValueError as error:
+        raise RunFileError(f"{folder / RUN_FILE}: {error}") from None
     try:
         text = (folder / ROWS_FILE).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -204,25 +208,10 @@ def parse_rows(text: str, where: str) -> list[dict[str, Any]]:
             if None in cells:
                 raise ValueError("the line has more cells than columns")
             rows.append({c.name: _parse(c.type, cells[c.name]) if c.name in given else None for c in COLUMNS})
-            _refuse_impossible(rows[-1])
+            refuse_row(rows[-1])
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise RunFileError(f"{where}, line {reader.line_num}: {error}") from error
     return rows
-
-
-def _refuse_impossible(values: Mapping[str, Any]) -> None:
-    """Raise ValueError for a row that no run holds, so that what reads rows may count on this much."""
-    if not values["name"]:
-        raise ValueError("name is empty")
-    for column, known in (("family", FAMILIES), ("track", TRACKS), ("layout", LAYOUTS)):
-        if values[column] not in known:
-            raise ValueError(f"{column} is {values[column]!r}; known: {', '.join(known)}")
-    for extent in ("m", "n", "k"):
-        if values[extent] is None or not 0 <= values[extent] <= INT32_MAX:
-            raise ValueError(f"{extent} is {values[extent]}; 0 to 2**31 - 1 is needed")
-    for column in ("time_us", "tflops", "x_cublas", "x_cublas_sgemm", "sm_clock_mhz"):
-        if values[column] is not None and not 0.0 < values[column] < math.inf:
-            raise ValueError(f"{column} is {values[column]}; a positive number is needed")
 
 
 def read_samples(run: str | Path) -> list[dict[str, Any]]:
@@ -268,6 +257,8 @@ def _parse(kind: str, cell: str | None) -> Any:
         if cell not in ("true", "false"):
             raise ValueError(f"{cell!r} is neither true nor false")
         return cell == "true"
+    if not cell.isascii() or "_" in cell:  # which Python would read as digits
+        raise ValueError(f"{cell!r} is no number")
     if kind == "int":
         return int(cell)
     value = float(cell)

@@ -211,6 +211,8 @@ def _one(text: str) -> Shape:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"{text!r}: unknown option {option!r}; known: {', '.join(known)}{hint}")
         try:
+            if known[name] is not str and (not value.isascii() or "_" in value):  # digits to Python alone
+                raise ValueError(value)
             values[name] = known[name](value)
         except ValueError:
             raise UsageError(f"{text!r}: {name}={value!r} is no {known[name].__name__}") from None

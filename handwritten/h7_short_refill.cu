@@ -14,5 +14,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         let_next_start();
         wait_for_launch_before();
     };
-    multiply_turned(&a_map, &b_map, &c_map, C, m, n, k, ldc, alpha, beta, before_loads, first, [] {});
+    multiply_turned(&a_map, &b_map, &c_map, C, m, n, k, ldc, alpha, beta, before_loads, first);
 }

@@ -1,5 +1,4 @@
-// The body of h7, h8 and h11. They differ in whether launches overlap, in the tile that a cluster begins with
-// and in whether blocks wait for each other between tiles.
+// The body of h7 and h8. They differ in whether launches overlap and in the tile that a cluster begins with.
 #pragma once
 #include "turned_epilogue.cuh"
 
@@ -38,14 +37,12 @@ __device__ __forceinline__ int read_shared(uint32_t from) {
     return value;
 }
 
-// before_loads() runs between the barriers' setup and the first load; first() is the cluster's first tile;
-// between_tiles() runs in the thread that loads, once all of a tile is asked for and another follows.
-template <class BeforeLoads, class First, class BetweenTiles>
+// before_loads() runs between the barriers' setup and the first load; first() is the cluster's first tile.
+template <class BeforeLoads, class First>
 __device__ __forceinline__ void multiply_turned(const TensorMap* a_map, const TensorMap* b_map,
                                                 const TensorMap* c_map, Out* C, int m, int n, int k,
                                                 long long ldc, float alpha, float beta,
-                                                const BeforeLoads& before_loads, const First& first,
-                                                const BetweenTiles& between_tiles) {
+                                                const BeforeLoads& before_loads, const First& first) {
     extern __shared__ unsigned char shared[];
     // The swizzle turns on address bits 7 to 9, so stages and store buffers start at multiples of 1,024.
     const uint32_t stages = (shared_address(shared) + 1023) & ~1023u;
@@ -103,10 +100,7 @@ __device__ __forceinline__ void multiply_turned(const TensorMap* a_map, const Te
         if (load_place / 2 == (load_place & 1 ? 0 : k_blocks - 1)) {
             load_place ^= 1;
             load_tile += step_tiles;
-            if (load_tile < tiles) {
-                keep_place();
-                between_tiles();
-            }
+            if (load_tile < tiles) keep_place();
         } else {
             load_place += load_place & 1 ? -2 : 2;
         }

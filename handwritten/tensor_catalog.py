@@ -811,8 +811,8 @@ H9_TILES = tuple(_packed(kernel) for kernel in H5_TILES if kernel.tile.BLOCK_M =
 
 SUM_THREADS, MOST_LANES = 128, 4
 """Threads in a block of h10's second launch, and the most of them that share a run of C."""
-SLICES = (1, 2, 4, 8)
-"""Blocks of a cluster along k: 8 is the most that every device allows."""
+SLICES = (1, 2)
+"""Blocks of a cluster along k that a problem may get. Clusters of 4 and 8 run, but joining them took 7 to 9 us."""
 CLUSTERS_AT_ONCE = {1: SM_COUNT, 2: SM_COUNT // 2, 4: 32, 8: 16}
 """Clusters of so many blocks, one an SM, that run at once: they lie within GPCs of 16 or 18 SMs."""
 WARM_BYTES = 40 << 20
@@ -836,8 +836,8 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitKernel(OverlappedKernel):
-    """h10 in its tiles: blocks share a tile along k, where C has few. What a cut costs is modelled in nanoseconds on
-    an H200; another device gets the same cut."""
+    """h10 in its tiles: blocks share a tile along k, where C has few. What a cut costs is modelled in nanoseconds,
+    fitted to forced cuts on an H200 (batches/2026-11-30-five-2.txt); another device gets the same cut."""
 
     slices: int = 0
     """Blocks of a cluster that share a tile; 0, beside parts = 0, lets the problem decide."""
@@ -846,8 +846,8 @@ class SplitKernel(OverlappedKernel):
     """From one stage to the next where memory does not hold the loop up."""
     cluster_ns: float = 800.0
     """What a cluster adds to a launch, beside :attr:`exchange_ns` for each of its tiles."""
-    second_ns: float = 2500.0
-    """What a second launch costs, beside its bytes."""
+    second_ns: float = 500.0
+    """What a second launch, which overlaps with the first, costs beside its bytes."""
 
     @property
     def exchange_bytes(self) -> int:
@@ -856,8 +856,8 @@ class SplitKernel(OverlappedKernel):
 
     @property
     def exchange_ns(self) -> float:
-        """What a cluster's sum of one tile costs, at 80 bytes a nanosecond."""
-        return self.exchange_bytes / 80
+        """What a cluster's sum of one tile costs, at 12 bytes a nanosecond."""
+        return self.exchange_bytes / 12
 
     @property
     def dynamic_smem(self) -> int:
@@ -889,7 +889,7 @@ class SplitKernel(OverlappedKernel):
         items, at_once = self.tiles(problem) * cut.parts, CLUSTERS_AT_ONCE[cut.slices]
         stages = ceil_div(self.depth(problem), cut.shares) * self.stage_ns
         # Bytes a nanosecond to all SMs and to one: from device memory, or from L2 where the operands fit.
-        to_all, to_one = (9000, 110) if problem.bytes_min < WARM_BYTES else (4200, 50)
+        to_all, to_one = (4000, 84) if problem.bytes_min < WARM_BYTES else (4100, 40)
 
         def walk(clusters: int) -> float:
             """A round of so many clusters, one item each."""
@@ -902,7 +902,7 @@ class SplitKernel(OverlappedKernel):
         if cut.slices > 1:
             length += self.cluster_ns + ceil_div(items, at_once) * self.exchange_ns
         if cut.parts > 1:
-            length += self.second_ns + 2 * self.workspace(problem, cut) / 4000
+            length += self.second_ns + 2 * self.workspace(problem, cut) / 2100
         return length
 
     @staticmethod
@@ -1021,64 +1021,19 @@ def _tile_of_h10(block_m: int, block_n: int, stages: int, stage_ns: float) -> Sp
 
 
 H10 = dataclasses.replace(
-    _tile_of_h10(64, 128, 7, 170.0),
+    _tile_of_h10(64, 128, 7, 290.0),
     name="h10_split_k",
     shares="",
     summary="split-K: clusters along k add through shared memory, a second launch adds what is left",
 )
 H10_TILES = (
-    _tile_of_h10(64, 64, 12, 150.0),
-    _tile_of_h10(128, 128, 5, 290.0),
-    _tile_of_h10(64, 256, 4, 290.0),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class InStepKernel(OrderedKernel):
-    """Blocks that begin their tiles together, by a count in the workspace. It leaves FP32 output to another."""
-
-    patience: int = 64
-    """Looks at the count, of about a microsecond each, after which a block goes on alone."""
-
-    def beyond_tensor_maps(self, problem: Problem) -> str | None:
-        """Why another runs the problem, or None: what tensor maps cannot describe, and FP32 output."""
-        if problem.dtype_out != self.dtype_out:
-            return f"output is {problem.dtype_out}, whose stores leave {self.name} no register to wait with"
-        return super().beyond_tensor_maps(problem)
-
-    def unit(self, layout: str, dtype_out: str) -> Unit:
-        unit = super().unit(layout, dtype_out)
-        return dataclasses.replace(unit, flags=(*unit.flags, f"-DPATIENCE={self.patience}"))
-
-    def units(self) -> tuple[Unit, ...]:
-        unused = [self.unit(layout, out) for layout in self.layouts for out in OUTPUTS if out != self.dtype_out]
-        return tuple(unit for unit in super().units() if unit not in unused)
-
-    def launches(self, problem: Problem) -> tuple[Launch, ...]:
-        launches = super().launches(problem)
-        if self.runner(problem) is not self:
-            return launches
-        return tuple(dataclasses.replace(launch, workspace=4, workspace_zeroed=4) for launch in launches)
-
-    def pack(self, problem: Problem, pointers: Pointers) -> tuple[tuple[Argument, ...], ...]:
-        (arguments,) = super().pack(problem, pointers)
-        if self.runner(problem) is not self:
-            return (arguments,)
-        return ((*arguments, Argument(data=struct.pack("<Q", pointers.workspace))),)
-
-
-H11 = InStepKernel(
-    name="h11_in_step",
-    tile=H7.tile,
-    fallbacks=(H8, H6, H5, H0),
-    group_m=H7.group_m,
-    swizzle=H7.swizzle,
-    in_default_set=False,  # for sizes that a default run does not time
-    summary="h8 whose blocks begin their tiles together, so that they find each other's operands in L2",
+    _tile_of_h10(64, 64, 12, 190.0),
+    _tile_of_h10(128, 128, 5, 280.0),
+    _tile_of_h10(64, 256, 4, 450.0),
 )
 
 
 KERNELS: tuple[TensorKernel, ...] = (
     *(H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8),
-    *(H9, *H9_TILES, H10, *H10_TILES, H11),
+    *(H9, *H9_TILES, H10, *H10_TILES),
 )

@@ -12,6 +12,12 @@ struct Origin {
     int col;
 };
 
+// origin + offset, or, beyond last, the same place of the first tile: neighbours stay neighbours, for
+// asynchronous copies of one word to many places of shared memory take turns.
+__device__ __forceinline__ int existing(int origin, int offset, int last) {
+    return offset <= last - origin ? origin + offset : min(offset, last);
+}
+
 // Blocks are numbered along n first, on grid.x alone: the other axes end at 65,535.
 template <int TILE_M, int TILE_N>
 __device__ __forceinline__ Origin block_origin(int n) {

@@ -53,10 +53,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     // to its last, and device memory is read in long runs.
     const int first = rank * K_WARPS + warp, stride = slices * K_WARPS;
 
-    // Rows and columns beyond the operands repeat the last ones, and are never stored.
+    // Rows and columns beyond the operands repeat others, and are never stored.
     int b_col[RUNS];
 #pragma unroll
-    for (int r = 0; r < RUNS; ++r) b_col[r] = min(origin.col + column(r), n - VECTOR);
+    for (int r = 0; r < RUNS; ++r) b_col[r] = existing(origin.col, column(r), n - VECTOR);
     const int step_first = lane / N_LANES * STEPS;  // this thread's first row of a batch
     const float* b_from = B + (static_cast<long long>(first) * BLOCK_K + step_first) * ldb;
     const int last_row = m - 1 - origin.row;

@@ -19,7 +19,7 @@ static_assert(NUM_STAGES >= 3,
 static_assert(BLOCK_K % K_GROUPS == 0 && STEPS % 2 == 0, "fragments alternate between two sets of registers");
 
 // What one thread copies of each stage, from pointers that move along k. Rows and columns beyond the operands
-// repeat the last ones. A is copied element by element, so that it arrives transposed: 4 rows x 8 steps a
+// repeat others. A is copied element by element, so that it arrives transposed: 4 rows x 8 steps a
 // warp, which with a pitch of 4 modulo 32 are stored to 32 banks.
 struct Copier {
     static constexpr int A_ROWS = THREADS / 8, A_STEPS = BLOCK_M / A_ROWS, A_CHUNKS = BLOCK_K / 8;
@@ -33,13 +33,13 @@ struct Copier {
 
     __device__ __forceinline__ Copier(const float* A, const float* B, int m, int n, long long lda,
                                       long long ldb, Origin origin, int k_first) {
-        const int row = static_cast<int>(threadIdx.x) / 8, last_row = m - 1 - origin.row;
+        const int row = static_cast<int>(threadIdx.x) / 8;
 #pragma unroll
         for (int i = 0; i < A_STEPS; ++i) {
-            a[i] = A + (origin.row + min(row + i * A_ROWS, last_row)) * lda + k_first + a_col();
+            a[i] = A + existing(origin.row, row + i * A_ROWS, m - 1) * lda + k_first + a_col();
         }
         const int left = static_cast<int>(threadIdx.x) % B_RUNS * VECTOR;
-        b = B + (k_first + static_cast<long long>(b_row())) * ldb + min(origin.col + left, n - VECTOR);
+        b = B + (k_first + static_cast<long long>(b_row())) * ldb + existing(origin.col, left, n - VECTOR);
         a_to = a_col() * A_PITCH + row;
         b_to = A_STAGE + b_row() * BLOCK_N + left;
     }

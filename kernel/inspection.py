@@ -623,23 +623,28 @@ def inspect_file(
     if suffix == ".cu":
         stem = re.sub(r"\W", "_", path.stem)
         unit = Unit(name=f"file.{stem}", arch=arch, source=path.absolute(), allow_spills=True)
-        return _of_cubin(build.artifact(unit).cubin, path, entry, block, roof)
+        made = build.artifact(unit)
+        return _of_cubin(made.cubin, path, entry, block, roof, made.compiler)
     with tempfile.TemporaryDirectory(prefix="gemm-tracks-inspect-") as scratch:
         if suffix == ".ptx":
             cubin = Path(scratch) / f"{path.stem}.cubin"
             disassemble.assemble(path, arch, cubin)
+            compiler = str(find("ptxas"))
         else:
             cubin = Path(shutil.copyfile(path, Path(scratch) / path.name))
-        return _of_cubin(cubin, path, entry, block, roof)
+            compiler = "not stated in the file"
+        return _of_cubin(cubin, path, entry, block, roof, compiler)
 
 
 def _of_cubin(
-    cubin: Path, given: Path, entry: str | None, block: tuple[int, int, int] | None, roof: Roof | None
+    cubin: Path, given: Path, entry: str | None, block: tuple[int, int, int] | None, roof: Roof | None, compiler: str
 ) -> Inspection:
     present = disassemble.entries(cubin)
+    if not present:
+        raise UsageError(f"{given.name} has no kernel: neither a __global__ function nor an .entry")
     if entry is None:
         if len(present) != 1:
-            raise UsageError(f"{given.name} has the entries {', '.join(present) or 'none'}; name one of them")
+            raise UsageError(f"{given.name} has the entries {', '.join(present)}; name one of them")
         entry = present[0]
     whole = disassemble.sass(cubin)
     target = re.search(r"\.target\s+(sm_\w+)", whole)
@@ -652,7 +657,8 @@ def _of_cubin(
         bound = "the bound it was compiled with" if resources.max_threads else "assumed, as the file states no bound"
         notes.append(f"{block[0]} threads a block: {bound}")
     notes.append("parameters are unknown; branches on them are taken towards the main loop")
-    built = Artifact(unit=given.name, key="", arch=arch, compiler="", folder=cubin.parent, resources={entry: resources})
+    known = {entry: resources}
+    built = Artifact(unit=given.name, key="", arch=arch, compiler=compiler, folder=cubin.parent, resources=known)
     launch = Launch(unit=Unit(name=given.name, arch=arch, source=given), entry=entry, grid=(1, 1, 1), block=block)
     instruction = {"FFMA": "ffma", "HMMA": "mma_sync", "HGMMA": "wgmma"}
     inner = listing.inner_loop

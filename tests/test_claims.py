@@ -241,6 +241,11 @@ def test_tail_times_decide_the_claim(tmp_path):
     same = tails(case(35, guard=0.9, mask=1.5), case(4092, guard=0.9, mask=2.5))
     assert measured.tails(same).verdict == CONDITION
     assert measured.guard_costs(same).verdict == DIFFERS
+    found = measured.guard_costs(tails(case(35, guard=1.1, mask=1), case(129, guard=0.67, mask=1)))
+    assert found.verdict == CONDITION
+    assert found.value.endswith(
+        "-33.0 % against no checks on padded operands; not at 129^3, where the kernel with checks is the faster one"
+    )
 
 
 def test_json_has_the_promised_keys(recorded):

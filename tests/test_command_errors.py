@@ -60,6 +60,8 @@ RUN = ["run-cpu", "twice.cu", "--arg", "ones:f32:10", "--arg", "10"]
     ("words", "says"),
     [
         (["--grid", "0", "--block", "32"], "every extent must be at least 1"),
+        (["--grid", "４", "--block", "32"], "one to three numbers are needed"),
+        (["--grid", "1", "--block", "3_2"], "one to three numbers are needed"),
         (["--grid", "1x0", "--block", "32"], "every extent must be at least 1"),
         (["--grid", "99999999999", "--block", "32"], "ends at 2147483647 along x"),
         (["--grid", "1x70000", "--block", "32"], "65535 along y and z"),
@@ -98,7 +100,11 @@ def test_inspecting_what_is_no_kernel(folder, capsys):
     )
     status, line = error_of(["inspect", str(folder)], capsys)
     assert (status, "neither a kernel's name" in line) == (2, True)
-    assert error_of(["inspect", ""], capsys)[0] == 2
+    status, line = error_of(["inspect", ""], capsys)
+    assert (status, line) == (
+        2,
+        "gemm-tracks: '' is no name; give a kernel's, as gemm-tracks list prints it, or a file",
+    )
     assert main(["inspect", "v0_naive"]) == 0, "a folder of a kernel's name does not hide the kernel"
     capsys.readouterr()
     cubin = contenders.contenders(["v0_naive"])[0].kernel.units()[0]

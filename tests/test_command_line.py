@@ -247,6 +247,11 @@ def on_terminal(columns, *words):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(parts).decode()).replace("\r", "")
 
 
+def test_one_contender_is_one(capsys):
+    assert main(["list", "--kernels", "v0_naive"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 contender\n")
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_list_fits_the_terminal_with_whole_cells(columns):
     every = contenders.contenders()

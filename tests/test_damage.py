@@ -161,7 +161,7 @@ WRITERS = {
     "merge": lambda out, run: ["merge", "latest", run, "--out", out],
     "plot": lambda out, _: ["plot", "latest", "--format", "svg", "--out", out + ".svg"],
     "inspect --svg": lambda out, _: ["inspect", "v2_block_tile", "--svg", out],
-    "run-cpu": lambda out, _: ["run-cpu", "FILE", "--grid", "1", "--block", "32", "--arg", f"out:f32:8192:{out}"],
+    "run-cpu": lambda out, _: ["run-cpu", "FILE", "--grid", "1", "--block", "32", "--arg", f"out:f32:8192:{out}.npy"],
 }
 
 
@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_the_older_output_as_it_was(tmp_path, capsys, kernel_
         (other / part).write_bytes((recorded / part).read_bytes())
     words = WRITERS[name](str(tmp_path / "older"), str(other))
     words = [kernel_file if word == "FILE" else word for word in words]
-    older = tmp_path / ("older.svg" if name == "plot" else "older")
+    older = tmp_path / {"plot": "older.svg", "run-cpu": "older.npy"}.get(name, "older")
     older.write_text("what was here before")
     if name == "plot":
         pytest.importorskip("matplotlib")
@@ -273,7 +273,7 @@ def test_a_run_from_elsewhere_cannot_name_a_place_outside_results(tmp_path, resu
     run = json.loads((folder / runs.RUN_FILE).read_text())
     (folder / runs.RUN_FILE).write_text(json.dumps(run | changes))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(RunFileError, match="names of folders"):
+    with pytest.raises(RunFileError, match=r"names of folders|gpu is 'text'; an object is needed"):
         runs.adopt(folder)
     assert sorted(tmp_path.rglob("*")) == before
     assert runs.adopt(written(tmp_path / "good")).is_relative_to(results.resolve())
@@ -305,6 +305,92 @@ def test_a_file_that_is_no_run_is_one_line(tmp_path, content, capsys):
         text = capsys.readouterr().err
         assert text.count("\n") == 1
         assert "fault of ours" not in text
+
+
+CUBE = {"m": 64, "n": 64, "k": 64, "tflops": 1.0, "window": "sustained", "l2": "warm", "input": "uniform"}
+ODD_ROWS = [
+    {"m": 0, "n": 0, "k": 0},
+    {"m": 0},
+    {"max_error": -1},
+    {"error_bound": -1},
+    {"pct_track_peak": -1e308},
+    {"pct_fp16_peak": 0},
+    {"power_w": -3},
+    {"tflops": 1e300},
+    {"tflops": 1e-300},
+    {"time_us": 1e300},
+    {"time_us_p10": -1},
+    {"x_cublas_lo": -1},
+    {"sm_clock_mhz": 1e300},
+    {"occupancy_pct": 101},
+    {"registers": -1},
+]
+ODD_RUNS = [
+    {"gpu": "x"},
+    {"gpu": ["x"]},
+    {"gpu": {"name": ["x"]}},
+    {"gpu": {"sm_count": "many"}},
+    {"gpu": {"memory_bytes": True}},
+    {"date": 3},
+    {"partial": {}},
+    {"packages": []},
+    {"ceilings": {}},
+    {"ceilings": ["x"]},
+    {"ceilings": [{"track": "fp32_simt"}]},
+    {"ceilings": [{"track": "fp32_simt", "instruction": "ffma", "window": "burst", "tflops": 1e308}]},
+    {"gpus": [{"index": 0}]},
+    {"gpus": [3]},
+]
+READERS = [
+    ["report", "RUN"],
+    ["report", "RUN", "--markdown", "-"],
+    ["report", "RUN", "--latex", "-"],
+    ["report", "RUN", "--html", "OUT/page.html"],
+    ["diff", "RUN", "RUN"],
+    ["merge", "RUN", "latest"],
+    ["plot", "RUN", "-w", "roofline", "-o", "OUT/figure.png"],
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "changes"), [*(("row", odd) for odd in ODD_ROWS), *(("run", odd) for odd in ODD_RUNS)], ids=str
+)
+def test_what_no_run_holds_is_refused_on_reading_by_every_command(tmp_path, what, changes, capsys):
+    folder = tmp_path / "sent"
+    row_changes, run_changes = ({**changes}, {}) if what == "row" else ({}, changes)
+    runs.RunWriter(folder, PROVENANCE).finish(complete=True, rows=[GOOD | CUBE, GOOD | CUBE | row_changes])
+    run = json.loads((folder / runs.RUN_FILE).read_text())
+    (folder / runs.RUN_FILE).write_text(json.dumps(run | run_changes))
+    for words in READERS:
+        assert main([word.replace("RUN", str(folder)).replace("OUT", str(tmp_path)) for word in words]) == 2
+        text = capsys.readouterr().err
+        assert text.count("\n") == 1
+        assert "fault of ours" not in text
+        column = next(iter(changes)) if what == "run" or changes.get("m") != 0 else "nothing to multiply"
+        assert column in text
+        assert f"{runs.ROWS_FILE}, line 3: v0: " in text or what == "run"
+
+
+def test_a_product_of_nothing_has_a_row_but_no_rate():
+    empty = row(name="v0", family="cublas", track="fp32_simt", layout="rr", m=0, n=0, k=0, ok=True, max_error=0)
+    assert runs.parse_rows(runs.format_rows([empty]), "rows.csv")[0]["m"] == 0
+
+
+@pytest.mark.parametrize("cell", ["６", "1_0", "inf", "nan"])
+@pytest.mark.parametrize("column", ["m", "time_us"])
+def test_a_cell_that_only_python_would_read_is_no_number(cell, column):
+    heads, cells = runs.format_rows([GOOD]).splitlines()
+    words = cells.split(",")
+    words[heads.split(",").index(column)] = cell
+    with pytest.raises(RunFileError, match="line 2: "):
+        runs.parse_rows(f"{heads}\n{','.join(words)}\n", "rows.csv")
+
+
+def test_every_recorded_run_is_possible():
+    folders = [path.parent for path in runs.results_root().glob(f"*/*/{runs.RUN_FILE}")]
+    assert folders
+    for folder in folders:
+        assert runs.read_run(folder)[1]
 
 
 def test_a_run_file_that_cannot_be_read_is_one_line(tmp_path, capsys):

@@ -57,6 +57,18 @@ def test_a_run_against_a_repeat_of_itself():
         assert found.exit_status == 0
 
 
+def test_a_run_against_itself_is_the_same_however_far_its_samples_lie_apart():
+    rows, samples = recorded(3)
+    samples = [{**one, "time_us": [100.0, 110.0, 120.0, 130.0, 140.0], "window_us": []} for one in samples]
+    found = diff_rows(rows, samples, rows, samples)
+    assert {change.verdict for change in found.changes} == {"same"}
+    assert max(one.widest_pct or 0 for one in found.windows) > 2
+    others = [{**one, "time_us": [101.0, 110.0, 120.0, 130.0, 140.0]} for one in samples]
+    assert "unclear" in {change.verdict for change in diff_rows(rows, samples, rows, others).changes}
+    latest = diff_runs("latest", "latest")
+    assert {change.verdict for change in latest.changes} == {"same"}
+
+
 def test_a_planted_slowdown_of_five_percent_is_found_and_named():
     found = diff_rows(*recorded(1), *recorded(2, slowdown=1.05))
     for window in ("burst", "sustained"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compare import doctor, driver
+from compare import cli, doctor, driver
 from compare.cli import main
 from kernel import toolchain
 from kernel.errors import MissingToolError
@@ -142,8 +142,9 @@ def test_an_nvcc_of_a_newer_major_than_the_driver_is_named(fake, monkeypatch):
 
 
 class Distribution:
-    def __init__(self, name):
+    def __init__(self, name, version="1"):
         self.metadata = {"Name": name}
+        self.version = version
 
 
 def test_two_cuda_majors_side_by_side_are_named(monkeypatch):
@@ -152,6 +153,23 @@ def test_two_cuda_majors_side_by_side_are_named(monkeypatch):
     finding = doctor._one_cuda_major()
     assert not finding.ok
     assert "CUDA 11 (nvidia-cublas-cu11), CUDA 12 (nvidia-cublas-cu12)" in finding.found
+
+
+def test_libraries_without_a_major_in_their_names_have_one_in_their_version(monkeypatch):
+    found = [Distribution("nvidia-cuda-runtime", "13.0.96"), Distribution("nvidia-cuda-nvcc", "12.9")]
+    monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: found)
+    assert doctor._one_cuda_major().found == "CUDA 13 (nvidia-cuda-runtime)"
+    found.append(Distribution("nvidia-cublas-cu12"))
+    assert not doctor._one_cuda_major().ok
+    found.clear()
+    assert doctor._one_cuda_major().found == "no CUDA library in wheels"
+
+
+def test_the_last_line_is_a_sentence(monkeypatch, capsys):
+    absent = driver.Driver(version="", devices=(), problem="no NVIDIA driver: it is not there")
+    monkeypatch.setattr(driver, "is_installed", lambda: False)
+    cli.print_diagnosis(doctor.Diagnosis(findings=(finding("a", "base", True),), driver=absent))
+    assert capsys.readouterr().out.endswith("is here. No NVIDIA driver: it is not there.\n")
 
 
 def test_of_two_cupys_one_is_to_be_kept(monkeypatch, packages):
@@ -195,7 +213,7 @@ def test_the_command_answers_on_this_machine():
     ("ok", "problem", "status", "says"),
     [
         (False, "no GPU: none", 3, "\nFirst failing check: nvcc: not found\nCure: pip install it\n"),
-        (True, "no GPU: none", 0, "\nAll that is needed without a GPU is here. no GPU: none.\n"),
+        (True, "no GPU: none", 0, "\nAll that is needed without a GPU is here. No GPU: none.\n"),
         (True, "", 0, "\nAll checks passed: kernels can be built and run here.\n"),
     ],
 )

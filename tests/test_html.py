@@ -50,6 +50,21 @@ def test_the_page_says_both_gaps_and_where_they_come_from():
         assert fact in text, fact
 
 
+def test_rows_of_one_kernel_are_told_apart():
+    rows = [
+        timed("fp16_dispatch", "handwritten", "fp16_tensor", 600.0 + place, layout=layout, dtype_out=out)
+        for place, (layout, out) in enumerate((("rr", "float16"), ("rc", "float16"), ("rr", "float32")))
+    ]
+    heads = [column.title for column in html.TABLE_COLUMNS]
+    cells = [[cell.text for cell in line["cells"]] for line in html._table(rows)["lines"]]
+    assert {line[heads.index("layout")] for line in cells} == {"rr", "rc", "rr, FP32 out"}
+    _, recorded = runs.read_run("latest")
+    lines = html._table(recorded)["lines"]
+    assert all(len(line["cells"]) == len(heads) for line in lines)
+    whose = [tuple(cell.text for cell in line["cells"][: heads.index("window") + 1]) for line in lines]
+    assert len(set(whose)) == len(whose)
+
+
 def test_every_row_and_every_column_is_in_the_page():
     rows = full_run()
     page = html.render(rows, RUN)

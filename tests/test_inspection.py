@@ -343,6 +343,9 @@ def test_ptx_is_assembled_first_and_source_is_built_first(built, tmp_path):
     from_source = inspect_file(PLAIN.source, entry="plain_4")
     assert from_ptx.resources.registers == from_source.resources.registers == 128
     assert from_ptx.opcodes == from_source.opcodes
+    assert from_source.compiler.startswith("nvcc ")
+    assert from_ptx.compiler.startswith("ptxas ")
+    assert inspect_file(built.cubin, entry="plain_4").compiler == "not stated in the file"
 
 
 def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
@@ -350,6 +353,9 @@ def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
         inspect_file(built.cubin)
     with pytest.raises(UsageError, match="not a file"):
         inspect_file(tmp_path / "none.cubin")
+    (tmp_path / "empty.cu").write_text("__device__ int alone;\n")
+    with pytest.raises(UsageError, match=r"empty\.cu has no kernel: neither a __global__ function nor an \.entry"):
+        inspect_file(tmp_path / "empty.cu")
     with pytest.raises(UsageError, match=r"\.cubin, \.ptx or \.cu"):
         inspect_file(shutil.copyfile(built.ptx, tmp_path / "kernel.txt"))
     fake = tmp_path / "ptx_in_disguise.cubin"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
+import struct
 import threading
 import time
 from pathlib import Path
@@ -19,7 +21,7 @@ from kernel.contract import Problem, Tile
 from kernel.errors import MachineFault, TimeLimitError, UsageError
 from kernel.machine import command
 from kernel.machine.execute import Attention
-from kernel.machine.ptx import parse
+from kernel.machine.ptx import Variable, parse
 from tests.wrong_kernels.catalog import WRONG
 
 SOURCE = Path(__file__).parent / "machine_kernels" / "double_buffer.cu"
@@ -100,6 +102,125 @@ def test_what_does_not_fit_is_a_usage_error(changed, message):
     given = {"path": SOURCE, "symbol": "gemm", "grid": GRID, "block": BLOCK, "arguments": ["0"] * 6, **changed}
     with pytest.raises(UsageError, match=message):
         command.run_file(**given)
+
+
+SCALARS = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry scalars(.param .u64 out, .param .f32 x, .param .f64 y, .param .u32 n, .param .align 2 .b8 h[2])
+{
+ .reg .u32 %r<3>;
+ .reg .u64 %d<3>;
+ .reg .f32 %f<2>;
+ .reg .f64 %g<2>;
+ ld.param.u64 %d1, [out];
+ ld.param.f32 %f1, [x];
+ ld.param.f64 %g1, [y];
+ ld.param.u32 %r1, [n];
+ st.global.f64 [%d1], %g1;
+ st.global.f32 [%d1+8], %f1;
+ st.global.u32 [%d1+12], %r1;
+ ret;
+}
+"""
+"""Writes what it was given, so that a test sees the bytes that a kernel sees."""
+
+
+@pytest.fixture
+def scalars(tmp_path):
+    path = tmp_path / "scalars.ptx"
+    path.write_text(SCALARS, encoding="utf-8")
+
+    def given(x="1", y="1", n="1", half="f16:1", out="zeros:u8:16"):
+        return command.run_file(path, "", (1, 1, 1), (1, 1, 1), [out, x, y, n, half]).buffers[0].tobytes()
+
+    return given
+
+
+@pytest.mark.parametrize(
+    ("texts", "seen"),
+    [
+        ({"x": "5", "y": "-2", "n": "7"}, (-2.0, 5.0, 7)),
+        ({"x": "0.5", "y": "1e-3", "n": "0x10"}, (1e-3, 0.5, 16)),
+        ({"x": "0x10", "y": "inf", "n": "4294967295"}, (np.inf, 16.0, 2**32 - 1)),
+        ({"x": "u32:1084227584", "y": "f64:3", "n": "-1"}, (3.0, 5.0, 2**32 - 1)),
+    ],
+)
+def test_a_number_is_of_the_type_that_the_ptx_states(scalars, texts, seen):
+    assert struct.unpack("<dfI", scalars(**texts)) == seen
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"n": "99999999999"}, "beyond what uint32 holds: 0 to 4294967295"),
+        ({"n": "-2147483649"}, "beyond what int32 holds"),
+        ({"n": "7.0"}, "a float where the kernel takes an integer"),
+        ({"n": "1_0"}, "neither a number nor a buffer"),
+        ({"n": "４"}, "neither a number nor a buffer"),
+        ({"x": "1_0.5"}, "neither a number nor a buffer"),
+        ({"x": "1e39"}, "beyond what float32 holds"),
+        ({"n": "i8:300"}, "beyond what int8 holds: -128 to 127"),
+        ({"half": "f16:1e9"}, "beyond what float16 holds"),
+        ({"half": "1"}, "the PTX does not say what this parameter of 2 bytes is; state the type"),
+        ({"y": "zeros:f64:1"}, "is a buffer; parameter 2 of scalars is a double"),
+        ({"out": "zeros:u8:４"}, "are no extents"),
+    ],
+)
+def test_a_number_that_its_parameter_does_not_hold_is_refused(scalars, texts, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        scalars(**texts)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i2", "<f8", "?"])
+def test_an_array_from_a_file_keeps_its_values_whatever_its_byte_order(scalars, tmp_path, dtype):
+    values = np.array([[1, 0], [1, 1]]).astype(dtype)
+    np.save(tmp_path / "a.npy", values)
+    found, kind, shape, _ = command.read_argument(f"in:{tmp_path / 'a.npy'}", 0, Variable("x", "param", 8, 8))
+    assert shape == (2, 2)
+    assert kind == np.dtype(dtype).newbyteorder("<") or (dtype == "?" and kind == np.uint8)
+    np.testing.assert_array_equal(found.array(kind).reshape(shape), values)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.array(["text"]), "holds <U4"),
+        (np.array([1j]), "holds complex128"),
+        (np.array([1], "datetime64[s]"), "holds datetime64"),
+        (np.array([(1, 2.0)], "i4,f4"), "known: float16"),
+        (b"", "cannot be read as a .npy file"),
+        (b"PK\3\4 and no more", "cannot be read as a .npy file"),
+    ],
+    ids=str,
+)
+def test_a_file_without_numbers_that_kernels_have_is_refused(scalars, tmp_path, content, message):
+    path = tmp_path / "a.npy"
+    np.save(path, content) if isinstance(content, np.ndarray) else path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        scalars(out=f"in:{path}")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_run(scalars, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "run", lambda *_, **__: pytest.fail("it ran"))
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "dir.cu").write_text("source")
+    for name, message in (
+        ("dir.cu", "must end in .npy"),
+        ("none/a.npy", "No such file or directory"),
+        ("dir.cu/a.npy", "Not a directory"),
+        ("folder.npy", "cannot be written"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            scalars(out=f"out:f32:4:{tmp_path / name}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dir.cu", "folder.npy", "scalars.ptx"]
+
+
+def test_random_integers_are_not_all_zero():
+    for kind, low in (("i32", -9), ("u8", 0)):
+        found, dtype, _, _ = command.read_argument(f"random:{kind}:1000:3", 0, Variable("x", "param", 8, 8))
+        values = found.array(dtype)
+        assert (values.min(), values.max(), len(set(values.tolist()))) == (low, 9, 10 - low)
 
 
 def test_mangled_names_are_found_by_their_plain_one():

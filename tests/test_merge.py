@@ -1,11 +1,15 @@
 """Runs side by side: a column for each GPU, the spread of equal cards, and never a mean over different models."""
 
+import io
 import json
+import re
 
 import pytest
+from rich.console import Console
 
 from compare import cards, merging, runs
 from compare.cli import main
+from compare.console import table_of
 from compare.rows import ADDED
 from tests.rows_for_reports import timed
 
@@ -45,6 +49,46 @@ def test_every_gpu_has_its_own_column_and_equal_cards_a_spread():
     assert "3 rows on several of its 2 cards" in text
     assert "at most 3.08 % apart (v7 4096x4096x4096 rr sustained)" in text
     assert text.endswith("intervals: v7 4096x4096x4096 rr sustained.")
+
+
+FAR = [ratio("cutlass_simt_128x128x16_of_a_long_name_that_folds", 0.955), ratio("v6", 0.955), ratio("v7", 0.960)]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 140, 180])
+def test_a_table_of_many_cards_fits_and_no_number_is_cut(width):
+    many = merged(*(on(letter * 12, place, FAR) for place, letter in enumerate("abcd")))
+    ((title, lines),) = merging.sections(many)
+    heads, texts, without = merging.fitting(many, lines, width)
+    table = table_of(title, heads, [(text, "") for text in texts], width, without)
+    page = io.StringIO()
+    Console(width=width, file=page, highlight=False).print(table)
+    shown = page.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    assert "v6 " in shown
+    kept = len(table.columns) - 1
+    assert kept >= (4 if width > 80 else 1)
+    assert shown.count("0.955") == 2 * (kept - 1) or kept == 1
+    assert all(part.endswith("]") for part in re.findall(r"\[0\.\d{3}, \S*", shown))
+    assert ("left out" in shown) == (width < 180 or kept < 5)
+
+
+def test_a_card_without_a_row_of_a_section_has_no_column_there():
+    other = on("cccccccccccc", 2, [ratio("v8", 0.7, shape=(8192, 8192, 8192))])
+    three = merged(FIRST, SECOND, other)
+    for title, lines in merging.sections(three):
+        heads, _ = merging.cells(three, lines)
+        assert len(heads) == (4 if title.startswith("4096") else 2)
+
+
+def test_a_terminal_is_told_the_places_that_lie_furthest_apart():
+    both = merged(
+        on("aaaaaaaaaaaa", 0, [ratio(f"v{place}", 0.9) for place in range(9)]),
+        on("bbbbbbbbbbbb", 1, [ratio(f"v{place}", 0.9 + 0.02 * place) for place in range(9)]),
+    )
+    (text,) = cards.verdicts(both, 2)
+    assert re.search(r"intervals: v8 \S+ rr sustained, v7 \S+ rr sustained, and 6 more, which --json and --out", text)
+    (text,) = cards.verdicts(both)
+    assert text.count("rr sustained") == 9
 
 
 def test_equal_cards_without_a_row_in_common_have_no_spread():

@@ -1,10 +1,11 @@
 """Figures: drawn from rows, refused in words where there is nothing to draw."""
 
+import itertools
 import sys
 
 import pytest
 
-from compare import plots, runs
+from compare import code_facts, plots, runs
 from compare.cli import main
 from kernel.errors import UsageError
 from tests.rows_for_reports import full_run, skipped, timed
@@ -52,6 +53,54 @@ def test_tracks_hold_every_family_the_peaks_and_the_gaps():
     assert axes.get_xscale() == "log"
     for text in ("peak 100.0", "peak 1000.0", "2.0 %", "12.0 x", "49.0  0.980 x"):
         assert text in words(axes)
+
+
+def test_no_two_labels_of_the_recorded_roofline_overlap():
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    folder = runs.locate("latest")
+    run, rows = runs.read_run(folder)
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    plots.draw_roofline(plots.Source(rows, run, code_facts.read(folder)), figure)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = {(text.get_text(), text.get_position()): Text.get_window_extent(text) for text in axes.texts}
+    assert len(boxes) > 20
+    for (one, first), (other, second) in itertools.combinations(boxes.items(), 2):
+        assert not first.overlaps(second), (one, other)
+    shown = {name for text, _ in boxes for name in text.replace(", ", "\N{EN DASH}").split("\N{EN DASH}")}
+    assert {"v0", "v1", "v11", "v17", "v20", "h0", "h5", "s1"} <= shown
+    assert not any("dispatch" in name for name in shown)
+
+
+def test_a_label_without_room_is_left_out_and_one_further_off_has_a_line():
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    figure = Figure(figsize=(2, 2))
+    axes = figure.add_subplot()
+    crowd = [(0.5, 0.5, f"label {place}") for place in range(60)]
+    plots._label_apart(figure, axes, crowd, [(0.5, 0.5)])
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without their lines
+    assert 5 < len(boxes) < 60
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    led = [text for text in axes.texts if text.arrow_patch is not None]
+    assert 0 < len(led) < len(boxes)
+
+
+def test_a_figure_can_go_to_stdout(run, capfdbinary, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdout", open(1, "w", closefd=False))  # noqa: SIM115 - the process's own
+    folder = run(with_tiles())
+    before = sorted(tmp_path.iterdir())
+    assert main(["plot", folder, "-w", "ladder", "-o", "-"]) == 0
+    assert main(["plot", folder, "-w", "ladder", "-o", "-", "-f", "svg"]) == 0
+    out = capfdbinary.readouterr().out
+    assert out.startswith(b"\x89PNG")
+    assert out.rstrip().endswith(b"</svg>")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_the_ladder_shows_fractions_of_cublas():

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from compare import runs
 from compare.contenders import KernelContender, every_contender
 from compare.diff import diff_rows
+from compare.possible import RANGES
 from compare.report import closing_lines, tables
 from compare.rows import COLUMNS, NAMES, row
 from compare.shapes import Shape
@@ -300,7 +301,6 @@ words = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
 CELLS = {
     "str": words.map(lambda text: text or None) | st.none(),
     "int": st.integers(-(2**60), 2**60) | st.none(),
-    "float": st.floats(0, allow_nan=False, allow_infinity=False, width=32).map(lambda x: x or 1.0) | st.none(),
     "bool": st.booleans() | st.none(),
 }
 NEEDED = {
@@ -310,7 +310,19 @@ NEEDED = {
     "layout": st.sampled_from(LAYOUTS),
     **{name: st.integers(0, LAST) for name in "mnk"},
 }
-any_row = st.fixed_dictionaries({column.name: CELLS[column.type] for column in COLUMNS} | NEEDED)
+
+
+def within(column):
+    """What a column of numbers can hold, its ends included."""
+    low, high = RANGES[column.name]
+    if column.type == "int":
+        return st.none() | st.integers(low, high)
+    return st.none() | st.floats(low, min(high, 1e300), allow_nan=False, allow_infinity=False)
+
+
+any_row = st.fixed_dictionaries(
+    {c.name: within(c) if c.name in RANGES else CELLS[c.type] for c in COLUMNS} | NEEDED
+).map(lambda one: one if one["m"] * one["n"] * one["k"] else one | {"tflops": None})
 
 
 @pytest.mark.parametrize(
@@ -331,7 +343,7 @@ any_row = st.fixed_dictionaries({column.name: CELLS[column.type] for column in C
 def test_a_row_that_no_run_of_ours_holds_is_refused(change, words):
     good = row(name="v0", family="cublas", track="fp32_simt", layout="rr", m=1, n=1, k=1)
     assert runs.parse_rows(runs.format_rows([good]), "memory") == [good]
-    with pytest.raises(RunFileError, match=f"line 2: {re.escape(words)}"):
+    with pytest.raises(RunFileError, match=f"line 2: (v0: )?{re.escape(words)}"):
         runs.parse_rows(runs.format_rows([good | change]), "memory")
 
 

@@ -5,16 +5,62 @@ import shlex
 
 import pytest
 
-from compare import api_page, readme, runs, simt_page
+from compare import api_page, behind, readme, runs, simt_page
 from compare.cli import app
+from compare.contenders import contenders
 from handwritten.catalog import LADDER
 from kernel.errors import RunFileError
+from tests.rows_for_reports import timed
 
 PAGE = (runs.repository() / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_is_the_recorded_runs_own():
     assert readme.rewrite(PAGE, readme.current_table()) == PAGE
+
+
+@pytest.mark.parametrize(("name", "language"), [("README.md", "en"), (str(readme.CHINESE), "zh")])
+def test_the_list_of_what_is_behind_is_the_recorded_runs_own_and_whole(name, language):
+    page = (runs.repository() / name).read_text(encoding="utf-8")
+    table = readme.current_behind(language)
+    assert readme.rewrite(page, table, behind.BEGIN, behind.END) == page, "run `make readme`"
+    _, rows = runs.read_run("latest")
+    lost = [
+        f"{behind.placed(row)} ({row['x_cublas']:.3f})"
+        for row in rows
+        if row["name"].endswith("_dispatch") and row["x_cublas"] and row["x_cublas"] < 0.9995 and row["l2"] != "cold"
+    ]
+    assert [one for one in lost if one not in table] == []
+
+
+def dispatched(name, tflops, window, size=4096, **more):
+    return timed(name, "handwritten", "fp16_tensor", tflops, window=window, shape=(size,) * 3, **more)
+
+
+def test_every_loss_of_a_dispatcher_is_named_and_nothing_else():
+    half = {"dtype_out": "float16"}
+    rows = [
+        dispatched("fp16_dispatch", 540.0, "burst", **half),
+        dispatched("fp16_dispatch", 570.0, "burst", size=1024, layout="rc", **half),
+        dispatched("fp16_dispatch", 599.9, "burst", size=2048, **half),
+        dispatched("fp16_dispatch", 606.0, "sustained", **half),
+        {**timed("cublaslt_fp16", "cublas", "fp16_tensor", 612.0, **half)},
+        dispatched("h7_short_refill", 60.0, "burst", **half),
+        dispatched("fp16_dispatch", 60.0, "burst", **half, l2="cold"),
+        dispatched("fp16_dispatch", 594.0, "burst", size=8192),
+    ]
+    assert behind.behind_table(rows).splitlines()[2:] == [
+        "| FP16 Tensor Core | sustained | 1 | 1.010 (4096) | nowhere | 4096 (0.990) |",
+        "| FP16 Tensor Core | burst | 4 | 0.900 (4096) | 1024 rc (0.950), 4096 (0.900), "
+        "8192 rr, FP32 out (0.990) | nowhere |",
+    ]
+    assert "无" in behind.behind_table(rows, "zh")
+    assert behind.behind_table([]) == "Nothing is recorded yet."
+
+
+def test_the_pattern_of_a_rung_is_of_that_rung_alone():
+    (pattern,) = re.findall(r"--device cpu --kernels '([^']+)'", PAGE)
+    assert {one.name.partition("_")[0] for one in contenders([pattern])} == {"v2"}
 
 
 def test_the_simt_page_s_table_is_the_recorded_runs_own():
@@ -89,6 +135,8 @@ def test_the_chinese_page_has_the_same_tables_headings_commands_and_links():
     chinese = (runs.repository() / readme.CHINESE).read_text(encoding="utf-8")
     block = re.compile(f"{readme.BEGIN}.*?{readme.END}", re.DOTALL)
     assert block.findall(chinese) == block.findall(PAGE), "run `make readme`"
+    lists = [re.findall(r"^\| FP.*\d\.\d{3}", readme.current_behind(one), re.MULTILINE) for one in ("en", "zh")]
+    assert [re.findall(r"[\d.]+", line) for line in lists[0]] == [re.findall(r"[\d.]+", line) for line in lists[1]]
     both = [block.sub("", text) for text in (PAGE, chinese)]
     for what in (r"^#+(?= )", r"^```.*?^```$"):
         ours, theirs = (re.findall(what, text, re.MULTILINE | re.DOTALL) for text in both)

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from compare import console, job, report
+from compare import cards, console, job, merging, report
 from tests.rows_for_reports import failed, full_run, skipped, timed
 
 
@@ -362,6 +362,28 @@ def test_numbers_are_whole_at_any_width_and_what_had_to_go_is_named(width):
         assert any(number in line for line in lines), number
     if width < 120:
         assert any("left out for want of width: " in line for line in lines)
+
+
+EVIL = "G`|<script>alert(1)</script>\n![x](http://elsewhere/y.png) & co"
+
+
+def test_markdown_shows_what_a_run_brings_and_obeys_none_of_it():
+    run = {"gpu": {"name": EVIL}, "date": "2031-02-03", "revision": "r", "partial": EVIL}
+    rows = [{**row, "name": f"{row['name']}{EVIL}", "kernel_name": EVIL} for row in full_run()]
+    card = [{**row, "gpu_name": EVIL, "gpu_index": 0, "gpu_uuid_hash": "a" * 12} for row in rows]
+    read = [("a", run, card)]
+    for text in (report.markdown(rows, run), merging.markdown(cards.side_by_side(read), read)):
+        outside = re.sub(r"(`+) .*?[^`] \1(?!`)", "", text)
+        assert outside != text
+        assert "<script" not in outside
+        assert "](http" not in outside
+        assert "&lt;script" in outside
+        cells = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| `")}
+        heads = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|---")}
+        assert cells <= heads
+    assert report.markdown_text("a\\`b\\|c") == r"a\\\`b\\\|c"
+    assert report.markdown_code("v0_naive") == "`v0_naive`"
+    assert report.markdown_code("a``b") == "``` a``b ```"
 
 
 def test_tables_for_latex_escape_what_latex_reads():

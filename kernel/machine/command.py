@@ -5,8 +5,11 @@ Every function answers with records; the ``*_text`` functions turn them into lin
 
 from __future__ import annotations
 
+import math
+import os
 import re
-import struct
+import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +26,7 @@ from kernel.machine.gemm import Outcome, simulate
 from kernel.machine.lower import Program
 from kernel.machine.mapping import lane_map, tile_problem
 from kernel.machine.memory import Buffer
-from kernel.machine.ptx import Module, parse, with_source
+from kernel.machine.ptx import TYPE_BYTES, Module, Variable, parse, with_source
 from kernel.machine.report import Counters, Report
 from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
@@ -43,6 +46,10 @@ DTYPES = {
     "u32": "<u4",
     "u64": "<u8",
 }
+INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
+FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|inf|nan)")
+SMALL = 9
+"""Random integers lie from -SMALL to SMALL, from 0 where the type has no sign: their products are exact."""
 ROW_GAP = 16
 """Elements between rows in :func:`races`: a multiple of every alignment, so that the build is that of tight rows."""
 FORMS = "gemm-tracks run-cpu --help lists the forms of arguments"
@@ -104,7 +111,7 @@ def entry_of(module: Module, symbol: str) -> str:
 
 
 def _extents(text: str, argument: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\d+(x\d+)*", text):
+    if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text):
         raise UsageError(f"argument {argument!r}: {text!r} are no extents; write 64x32 or 100")
     return tuple(int(part) for part in text.split("x"))
 
@@ -115,33 +122,100 @@ def _dtype(name: str, argument: str) -> np.dtype[Any]:
     return np.dtype(DTYPES[name])
 
 
-def _scalar(text: str, size: int, argument: str) -> bytes:
+def _number(text: str, dtype: np.dtype[Any], argument: str) -> bytes:
+    """A number as bytes of a type; it must be one, and the type must hold it."""
+    if dtype.kind == "f":
+        if INTEGER.fullmatch(text) is None and FLOAT.fullmatch(text) is None:
+            raise UsageError(f"argument {argument!r} is neither a number nor a buffer; {FORMS}")
+        value = float(int(text, 16)) if "x" in text.lower() else float(text)
+        with np.errstate(over="ignore"):
+            held = np.array([value]).astype(dtype)
+        if math.isfinite(value) and not np.isfinite(held[0]):
+            raise UsageError(f"argument {argument!r} is beyond what {dtype.name} holds")
+        return bytes(held.tobytes())
+    if INTEGER.fullmatch(text) is None:
+        known = (
+            "a float where the kernel takes an integer" if FLOAT.fullmatch(text) else "neither a number nor a buffer"
+        )
+        raise UsageError(f"argument {argument!r} is {known}; {FORMS}")
+    whole, limits = int(text, 16 if "x" in text.lower() else 10), np.iinfo(dtype)
+    if not limits.min <= whole <= limits.max:
+        raise UsageError(f"argument {argument!r} is beyond what {dtype.name} holds: {limits.min} to {limits.max}")
+    return bytes(np.array([whole], dtype).tobytes())
+
+
+def _scalar(text: str, parameter: Variable, argument: str) -> bytes:
+    """A number as the parameter's type has it, or as the type that is stated before it."""
     kind, _, number = text.rpartition(":")
+    if kind:
+        return _number(number, _dtype(kind, argument), argument)
+    if INTEGER.fullmatch(text) is None and FLOAT.fullmatch(text) is None:
+        raise UsageError(f"argument {argument!r} is neither a number nor a buffer; {FORMS}")
+    kind = parameter.kind
+    if (kind not in DTYPES and kind.replace("s", "i") not in DTYPES) or TYPE_BYTES[kind] != parameter.size:
+        raise UsageError(
+            f"argument {argument!r}: the PTX does not say what this parameter of {parameter.size} bytes is; "
+            f"state the type, as in i32:{text}; known: {', '.join(DTYPES)}"
+        )
+    if kind[0] == "u" and text.startswith("-"):  # nvcc declares every integer as one without sign
+        kind = f"i{kind[1:]}"
+    return _number(text, np.dtype(DTYPES[kind.replace("s", "i")]), argument)
+
+
+def _loaded(path: str, argument: str) -> npt.NDArray[Any]:
+    """The array of a .npy file, as little-endian numbers of a type that kernels have."""
     try:
-        if kind:
-            dtype = _dtype(kind, argument)
-            value: int | float = float(number) if dtype.kind == "f" else int(number, 0)
-            return bytes(np.array([value]).astype(dtype).tobytes())
-        if re.fullmatch(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)", number):
-            return (int(number, 0) % (1 << 8 * size)).to_bytes(size, "little")
-        return struct.pack("<d" if size == 8 else "<f", float(number))
-    except (ValueError, OverflowError):
-        raise UsageError(f"argument {argument!r} is neither a number nor a buffer; {FORMS}") from None
+        array = np.load(path)
+    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile) as error:
+        raise UsageError(f"argument {argument!r}: {path} cannot be read as a .npy file ({error})") from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(
+            f"argument {argument!r}: {path} holds several arrays; save the one that is meant as a .npy file"
+        )
+    if array.dtype == np.bool_:
+        array = array.astype("<u1")
+    native = array.dtype.newbyteorder("<")
+    if native not in {np.dtype(known) for known in DTYPES.values()}:
+        known = ", ".join(np.dtype(one).name for one in DTYPES.values())
+        raise UsageError(f"argument {argument!r}: {path} holds {array.dtype}; known: {known}")
+    return np.asarray(array, native)
 
 
-def read_argument(argument: str, number: int, size: int) -> tuple[bytes | Buffer, np.dtype[Any], tuple[int, ...], str]:
+def _random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> npt.NDArray[Any]:
+    generator = np.random.default_rng(seed)
+    if dtype.kind == "f":
+        return generator.uniform(-1, 1, shape).astype(dtype)
+    return generator.integers(-SMALL if dtype.kind == "i" else 0, SMALL, shape, dtype, endpoint=True)
+
+
+def _refuse_unwritable(path: str, argument: str) -> None:
+    """Whether a result can be saved is known before the kernel has run for an hour."""
+    target = Path(path)
+    if target.suffix != ".npy":
+        raise UsageError(f"argument {argument!r}: the file to save to must end in .npy, and {path} does not")
+    try:
+        if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
+            raise UsageError(f"argument {argument!r}: {path} cannot be written")
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"argument {argument!r}: {path} cannot be written ({reason})") from None
+
+
+def read_argument(
+    argument: str, number: int, parameter: Variable
+) -> tuple[bytes | Buffer, np.dtype[Any], tuple[int, ...], str]:
     """One ``--arg``: its bytes or buffer, the buffer's element type and extents, and the file to save it to.
 
     Raises:
-        UsageError: the text is none of the forms that gemm-tracks run-cpu --help lists, or its file cannot be read.
+        UsageError: the text is none of the forms that gemm-tracks run-cpu --help lists, the parameter's type does not
+            hold it, or its file cannot be read or written.
     """
     kind, _, rest = argument.partition(":")
     name = f"argument {number}"
     if kind in ("in", "inout"):
-        try:
-            array = np.load(rest)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"argument {argument!r}: {rest} cannot be read as a .npy file ({error})") from None
+        array = _loaded(rest, argument)
         return Buffer.from_array(name, array, writable=kind == "inout"), array.dtype, array.shape, ""
     if kind in ("random", "zeros", "ones", "out"):
         parts = rest.split(":", 2)
@@ -149,19 +223,20 @@ def read_argument(argument: str, number: int, size: int) -> tuple[bytes | Buffer
             raise UsageError(f"argument {argument!r}: a type and extents are needed, as in {kind}:f32:64x64")
         dtype, shape = _dtype(parts[0], argument), _extents(parts[1], argument)
         last = parts[2] if len(parts) > 2 else ""
-        if kind == "random" and not re.fullmatch(r"\d*", last):
+        if kind == "random" and not re.fullmatch(r"[0-9]*", last):
             raise UsageError(f"argument {argument!r}: the seed {last!r} is no number")
         try:
             if kind == "random":
-                generator = np.random.default_rng(int(last or 0))
-                array = generator.uniform(-1, 1, shape).astype(dtype)
-                return Buffer.from_array(name, array, writable=False), dtype, shape, ""
+                return Buffer.from_array(name, _random(shape, dtype, int(last or 0)), writable=False), dtype, shape, ""
             fill: Any = {"zeros": 0, "ones": 1, "out": np.nan if dtype.kind == "f" else -1}[kind]
             array = np.full(shape, fill).astype(dtype)
-            return Buffer.from_array(name, array, initialised=kind != "out"), dtype, shape, last
+            buffer = Buffer.from_array(name, array, initialised=kind != "out")
         except (MemoryError, ValueError) as error:  # too large for this machine, or for any
             raise UsageError(f"argument {argument!r}: {error}") from None
-    return _scalar(argument, size, argument), np.dtype("u1"), (), ""
+        if last:
+            _refuse_unwritable(last, argument)
+        return buffer, dtype, shape, last
+    return _scalar(argument, parameter, argument), np.dtype("u1"), (), ""
 
 
 def run_file(
@@ -201,11 +276,15 @@ def run_file(
         )
     values: list[bytes | Buffer] = []
     shapes: dict[int, tuple[Buffer, np.dtype[Any], tuple[int, ...], str]] = {}
-    for number, (argument, (_, size)) in enumerate(zip(arguments, code.parameters, strict=True)):
-        value, dtype, shape, save = read_argument(argument, number, size)
+    for number, (argument, parameter) in enumerate(zip(arguments, code.function.parameters, strict=True)):
+        value, dtype, shape, save = read_argument(argument, number, parameter)
         length = 8 if isinstance(value, Buffer) else len(value)
-        if length != size:
-            raise UsageError(f"argument {argument!r} has {length} bytes; parameter {number} of {entry} has {size}")
+        if length != parameter.size:
+            raise UsageError(
+                f"argument {argument!r} has {length} bytes; parameter {number} of {entry} has {parameter.size}"
+            )
+        if isinstance(value, Buffer) and parameter.kind == "f64":
+            raise UsageError(f"argument {argument!r} is a buffer; parameter {number} of {entry} is a double")
         values.append(value)
         if isinstance(value, Buffer):
             shapes[number] = (value, dtype, shape, save)
@@ -227,7 +306,7 @@ def run_file(
     for number, (buffer, dtype, shape, save) in shapes.items():
         result.buffers[number] = buffer.data.view(dtype).reshape(shape)
         if save:
-            # Header, then bytes: np.save adds an ending to a name without .npy, and loses the reason of a full disk.
+            # Header, then bytes: np.save loses the reason where the disk is full.
             with replacing(Path(save)) as partial, partial.open("wb") as stream:
                 header = np.lib.format.header_data_from_array_1_0(result.buffers[number])
                 np.lib.format.write_array_header_1_0(stream, header)
