@@ -81,6 +81,10 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
             raise UsageError(f"{path} is no text, and PTX is; a .cubin cannot be run on the PTX machine") from None
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither a .cu nor a .ptx file")
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no CUDA source: it is not UTF-8 text (byte {error.start})") from None
     known = architectures()
     if not re.fullmatch(r"sm_\d+[af]?", arch) or arch.rstrip("af") not in known:
         raise UsageError(
