@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from compare.rows import row
 from kernel import build
 from kernel.contract import Unit
 from kernel.errors import BuildError, RunFileError
+from kernel.machine import engine as engines
 from kernel.machine.engine import engine
 from kernel.whole_file import write_text
 
@@ -100,6 +102,57 @@ def test_a_full_disk_fails_that_build_by_name_and_the_next_one_works(unit, tmp_p
     assert not list(tmp_path.glob("cache/artifacts/.making-*"))
     assert build.content_folder("artifacts/thing", "key", make).is_dir()
     assert build.artifact(unit).cubin.is_file()
+
+
+@pytest.mark.parametrize(
+    ("log", "free", "says"),
+    [
+        ("when writing output to : No space left on device", {}, "room to build it in {cache} .No space left.*_CACHE"),
+        ("x.s: No space left on device", {"tmp": 0}, "room to build it in {tmp} .No space left on device.*set TMPDIR"),
+        ("Failed to preprocess host compiler properties.", {"tmp": 4096}, "room to build it in {tmp} .No space left"),
+        ("", {"cache": 0}, "room to build it in {cache} .No space left"),
+        ("g++: File size limit exceeded signal terminated", {}, "room to build it in {cache} .File size limit"),
+        ("twice.cu(3): error: no such thing", {}, "twice: nvcc refused it: twice.cu.3.: error: no such thing"),
+        ("", {}, "twice: nvcc refused it: without a word"),
+    ],
+)
+def test_a_full_disk_is_no_fault_of_the_compiler(tmp_path, monkeypatch, log, free, says):
+    places = {name: tmp_path / name for name in ("cache", "tmp")}
+    (places["cache"] / "artifacts").mkdir(parents=True)
+    places["tmp"].mkdir()
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(places["cache"]))
+    monkeypatch.setenv("TMPDIR", str(places["tmp"]))
+
+    def usage(path):
+        name = next(name for name, place in places.items() if path.is_relative_to(place))
+        return SimpleNamespace(free=free.get(name, 1 << 40))
+
+    monkeypatch.setattr(build.shutil, "disk_usage", usage)
+    with pytest.raises(BuildError, match=says.format(**places)) as caught:
+        raise build.refusal("twice", "nvcc refused it", log, places["cache"] / "artifacts")
+    assert caught.value.log == log
+
+
+def test_the_machine_s_engine_names_a_full_disk_too(tmp_path):
+    call = [sys.executable, "-c", "import sys; sys.exit('a.s: Fatal error: a.o: No space left on device')"]
+    with pytest.raises(BuildError, match=r"PTX machine's engine: there is no room to build it in .*No space left"):
+        engines._all_of([call], tmp_path)
+
+
+@pytest.mark.nvcc
+def test_a_build_keeps_its_scratch_where_the_next_one_sweeps(unit, tmp_path, monkeypatch):
+    seen = []
+    run = subprocess.run
+
+    def watched(command, **options):
+        seen.append(Path(options["cwd"]))
+        return run(command, **options)
+
+    monkeypatch.setattr(build.subprocess, "run", watched)
+    built = build.artifact(unit)
+    assert [place.parent.name.startswith(".making-") for place in seen] == [True]
+    assert seen[0].is_relative_to(tmp_path / "cache")
+    assert [path for path in built.folder.rglob("*") if path.is_dir()] == []
 
 
 @pytest.mark.nvcc
