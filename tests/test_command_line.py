@@ -443,7 +443,7 @@ def test_a_stream_that_is_closed_from_the_start_is_no_fault(words, closed):
 def test_an_opcode_that_the_machine_lacks_is_a_need_and_no_fault(capsys, tmp_path, command):
     file = tmp_path / "odd.ptx"
     file.write_text(
-        ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry odd() { griddepcontrol.oddity; ret; }\n"
+        ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry odd() { barrier.cluster.arrive; ret; }\n"
     )
     words = {
         "inspect": ["inspect", "v11_small", "--races"],
