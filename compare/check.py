@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compare import pace
+from compare import pace, room
 from compare.contenders import Contender, KernelContender
 from compare.inputs import BITS, DISTRIBUTIONS, POISON, Buffers, array_module, widen
 from compare.reference import LARGEST, Reference, error_bound, output_roundoff
@@ -205,19 +205,31 @@ SURELY_SHORT = 1e9
 """Work of a round, as :func:`compare.pace.work` counts it, that no host needs that long for."""
 
 
-def cpu_seconds(contender: Contender, problem: Problem) -> float:
+def cpu_seconds(contender: Contender, problem: Problem, rounds: int = ROUNDS) -> float:
     """What a check on the PTX machine will roughly take on this host, reading the kernel's PTX left out.
 
     Raises:
         MissingToolError, BuildError: the machine's engine cannot be built.
     """
-    rounds = ROUNDS * pace.work(contender, problem)
-    return rounds * pace.multiply_add_s() if rounds else 0.0
+    work = rounds * pace.work(contender, problem)
+    return work * pace.multiply_add_s() if work else 0.0
 
 
-def too_long(contender: Contender, problem: Problem) -> str | None:
-    """Why a problem is not checked on the PTX machine, or None: hours of silence help nobody."""
-    if pace.work(contender, problem) <= SURELY_SHORT or (seconds := cpu_seconds(contender, problem)) <= CPU_LIMIT_S:
+def too_much(contender: Contender, problem: Problem, *, rounds: int = ROUNDS, compared: bool = True) -> str | None:
+    """Why a problem that is not rejected is not run on the PTX machine, or None.
+
+    Hours of silence help nobody, nor a process that the system ends for want of memory. A check has ``rounds`` and is
+    ``compared`` with float64.
+    """
+    return room.too_large(contender, problem, compared=compared) or too_long(contender, problem, rounds)
+
+
+def too_long(contender: Contender, problem: Problem, rounds: int = ROUNDS) -> str | None:
+    """Why that many runs would take too long, or None."""
+    if pace.work(contender, problem) <= SURELY_SHORT:
+        return None
+    seconds = cpu_seconds(contender, problem, rounds)
+    if seconds <= CPU_LIMIT_S:
         return None
     return (
         f"about {seconds / 3600:.2g} h on the PTX machine, and {CPU_LIMIT_S / 3600:g} h is the limit; "
@@ -253,7 +265,7 @@ def check_contender(
     base = Verdict(contender=contender.name, problem=problem, input=distribution, seed=seed, ok=None)
     reason = executor.refuses(contender) or contender.rejects(problem) or inapplicable(contender, distribution)
     if reason is None and executor.name == "cpu":
-        reason = too_long(contender, problem)
+        reason = too_much(contender, problem)
     if reason is not None:
         return dataclasses.replace(base, skipped_because=reason)
     try:

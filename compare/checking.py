@@ -161,14 +161,14 @@ def expected_s(chosen: Sequence[Contender], wanted: Sequence[Shape], where: Exec
     An opcode that the machine lacks shows only when it is reached: such checks are over sooner.
     """
     from compare import pace
-    from compare.check import cpu_seconds, too_long
+    from compare.check import cpu_seconds, too_much
 
     found: list[float | None] = []
     read = set()
     for shape in wanted:
         for contender in chosen:
             problem = shape.problem(contender)
-            if where.refuses(contender) or contender.rejects(problem) or too_long(contender, problem):
+            if where.refuses(contender) or contender.rejects(problem) or too_much(contender, problem):
                 found.append(None)
                 continue
             seconds = cpu_seconds(contender, problem)

@@ -132,7 +132,7 @@ def list_(
     ]
     widths = [max(len(line[i]) for line in (heads, *lines)) for i in range(len(heads))]
     wide = sum(widths) + 2 * (len(widths) - 1)
-    if sys.stdout is not None and sys.stdout.isatty() and (console := answers()).width < wide:
+    if sys.stdout.isatty() and (console := answers()).width < wide:
         goes = {"layouts": 1, "family": 2, "stages": 3}
         folding = [Head(head, folds=head in ("name", "needs"), goes=goes.get(head, 0)) for head in heads]
         console.print(table_of("", folding, [(line, "") for line in lines], console.width))
@@ -316,7 +316,7 @@ def inspect(
     """What a kernel's machine code says, without a GPU: registers, spills, shared memory, occupancy, main loop, banks.
 
     Exit status 1 where --races found a fault; it runs a small ragged problem unless --shape states one. Exit status 3
-    where --ncu was asked for and there is no GPU.
+    where --ncu was asked for and there is no GPU, or --races met an opcode that the PTX machine lacks.
 
     \b
     Examples:
@@ -370,7 +370,7 @@ def run_cpu_(
     """Run anybody's kernel on the PTX machine, without a GPU, and say what it does wrong.
 
     Exit status 1 where it found a race, an access out of bounds, a value never written or another fault; 3 where
-    --seconds were over before it ended and no fault was found until then.
+    --seconds were over before it ended and no fault was found until then, or the machine lacks an opcode.
 
     \b
     Forms of --arg:
@@ -657,6 +657,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors of ours are one line on stderr, never a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: what is said goes nowhere, and what is done is done
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         # A terminal that is not Unicode gets question marks rather than no answer.
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
@@ -666,8 +669,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{empty} has an empty value; give it one, or leave it out", 2)
     try:
         status = app(args=words, prog_name=NAME, standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # what a closed pipe has to say, it says here and not at exit
+        sys.stdout.flush()  # what a closed pipe has to say, it says here and not at exit
     except GemmTracksError as error:
         return fail(str(error), error.exit_status)
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel.errors import GemmTracksError, RunFileError
+from kernel.whole_file import write_text
 
 if TYPE_CHECKING:
     from kernel.inspection import Inspection
@@ -87,7 +88,7 @@ def _refuse(word: str) -> float:
 def write(folder: Path, facts: Mapping[str, Any]) -> Path:
     """Keep them beside a run's rows; what was kept before goes."""
     path = folder / FILE
-    path.write_text(json.dumps({"format": FORMAT, "kernels": facts}, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps({"format": FORMAT, "kernels": facts}, indent=1) + "\n")
     return path
 
 

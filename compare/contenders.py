@@ -229,16 +229,17 @@ def every_contender() -> tuple[Contender, ...]:
     return tuple(found)
 
 
-def contenders(patterns: Sequence[str] | None = None, own: Sequence[Contender] = ()) -> tuple[Contender, ...]:
+def contenders(patterns: str | Sequence[str] | None = None, own: Sequence[Contender] = ()) -> tuple[Contender, ...]:
     """Contenders whose names match any of the patterns, in catalog order; all where none is given.
 
     Args:
-        patterns: names or globs (``v?_*``); one text may hold several, separated by commas.
+        patterns: names or globs (``v?_*``), one text or several; each may hold several, separated by commas.
         own: contenders from files of the user's, which are chosen whatever the patterns; they follow their family.
 
     Raises:
         CatalogError: a pattern matches nothing (the text names the nearest ones), or there is no name in the texts.
     """
+    patterns = [patterns] if isinstance(patterns, str) else patterns
     if not own:
         return choose(every_contender(), patterns)
     known = sorted((*every_contender(), *own), key=lambda contender: FAMILIES.index(contender.family))

@@ -21,6 +21,7 @@ from typing import Any
 
 from compare import runs
 from kernel.errors import GemmTracksError, LaunchError, MissingToolError
+from kernel.whole_file import write_text
 
 TOLERANCE = 0.02
 KERNELS = "cublas_sgemm,v2_block_tile,v4_pad,v6_transposed_split,cutlass_simt_256x128x5_s1_rr"
@@ -130,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = given.out or Path(os.environ.get("OUT") or runs.repository() / "build") / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [{**dataclasses.asdict(one), "difference": one.difference, "ok": one.ok} for one in found]
-    path.write_text(json.dumps({"size": given.size, "kernels": kept}, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps({"size": given.size, "kernels": kept}, indent=1) + "\n")
     for one in found:
         sys.stdout.write(
             f"{one.name:<45} ours {one.ours_us:10.2f} us, nvbench {one.nvbench_us:10.2f} us, "

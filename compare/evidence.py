@@ -36,6 +36,7 @@ from kernel.contract import Pointers, Problem, Unit, ceil_div, pointer_alignment
 from kernel.errors import CheckError, GemmTracksError, UsageError
 from kernel.occupancy import occupancy_of
 from kernel.plan import plan
+from kernel.whole_file import write_text
 
 COUNTED = (
     "v2_block_tile",
@@ -499,7 +500,7 @@ def write(name: str, content: dict[str, Any], folder: Path | None) -> Path:
     target = (folder or runs.results_root() / slug / "evidence") / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     kept = {key: facts[key] for key in ("date", "revision", "command", "gpu", "driver", "packages") if key in facts}
-    target.write_text(json.dumps({**kept, **content}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(target, json.dumps({**kept, **content}, indent=1, allow_nan=False) + "\n")
     return target
 
 

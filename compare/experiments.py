@@ -26,6 +26,7 @@ from compare.timing import GpuBench, Job, Work
 from compare.windows import BurstSettings, SustainedSettings, plan_sample
 from kernel.contract import Problem
 from kernel.errors import CatalogError, GemmTracksError, RunFileError, UsageError
+from kernel.whole_file import write_text
 
 FILE = "method.json"
 INPUTS = ("uniform", "normal", "integers", "zeros")
@@ -299,7 +300,7 @@ def run(names: Sequence[str], path: Path) -> int:
         lab.bench.forget()
         lab.cupy.get_default_memory_pool().free_all_blocks()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(found, indent=1) + "\n")
         sys.stdout.write(f"{name}: {lab.bench.now() - began:.1f} s\n")
         for line in tables(found).get(name, []):
             sys.stdout.write(line + "\n")

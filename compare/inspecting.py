@@ -118,11 +118,12 @@ def write_picture(found: Sequence[Inspection], path: Path) -> None:
     """
     from compare.console import messages
     from kernel.mapping import svg
+    from kernel.whole_file import write_text
 
     maps = [one.lane_map for one in found if one.lane_map is not None]
     if not maps:
         raise UsageError(f"{', '.join(one.name for one in found)}: no lane map is known, so there is nothing to draw")
-    path.write_text(svg(maps), encoding="utf-8")
+    write_text(path, svg(maps))
     messages().print(f"wrote {path}")
 
 

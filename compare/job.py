@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import importlib.util
+import os
 import sys
 import textwrap
 import time
@@ -201,6 +202,9 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
     folder = runs.latest()
     run, rows = runs.read_run(folder) if folder is not None else ({}, [])
     rows = recorded_rows(request, rows)
+    unknown = not_recorded(request, rows) if folder is not None else []
+    if unknown and (rows or as_json):
+        messages().print(f"not recorded with these options, so a GPU is needed: {', '.join(unknown)}")
     differ = differences(here, rows)
     if as_json:
         print_json(
@@ -210,11 +214,13 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
         console = answers()
         console.print(built_table(here, console.width))
         if folder is None:
-            console.print("\nNo recorded run ships with this version yet, so there are no times to show.")
+            console.print(f"\n{no_run()}, so there are no times to show.", soft_wrap=True)
         else:
-            print_rows(rows, report.origin(run, recorded=True))
+            if unknown and not rows:
+                raise NoDeviceError(f"not recorded with these options: {', '.join(unknown)}; that needs a GPU")
             if not rows:
                 raise NoDeviceError("the recorded run has nothing of these kernels at these shapes; that needs a GPU")
+            print_rows(rows, report.origin(run, recorded=True))
             recorded = {row["name"] for row in rows}
             named = chosen if request.patterns else request.own
             absent = [contender.name for contender in named if contender.name not in recorded]
@@ -231,19 +237,45 @@ def without_gpu(request: Request, problem: str, *, as_json: bool) -> bool:
     )
 
 
+def no_run() -> str:
+    """That there is no recorded run, and where it was looked for if the user says where."""
+    if os.environ.get(runs.VARIABLE):
+        place = f"{runs.RECORDED_GPU}/ of {runs.results_root()}"
+        return f"No recorded run is in {place}, which {runs.VARIABLE} names (unset it for the one that ships)"
+    return "No recorded run ships with this version yet"
+
+
 def recorded_rows(request: Request, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The recorded rows that were asked for; cuBLAS stays, since the rest is divided by it."""
     from compare.shapes import parse
 
     names = [part.strip() for text in request.patterns for part in text.split(",") if part.strip()]
-    wanted = {(s.m, s.n, s.k) for s in parse(request.shapes)} if request.shapes else None
+    wanted = parse(request.shapes) if request.shapes else None
 
     def asked_for(row: Mapping[str, Any]) -> bool:
-        if wanted is not None and (row["m"], row["n"], row["k"]) not in wanted:
+        if wanted is not None and not any(recorded_as(shape, row) for shape in wanted):
             return False
         return not names or row["family"] == "cublas" or any(fnmatch.fnmatchcase(row["name"], n) for n in names)
 
     return [row for row in rows if asked_for(row)]
+
+
+def recorded_as(shape: Shape, row: Mapping[str, Any]) -> bool:
+    """Whether a row is of a shape, options included; rows are of packed and aligned operands, alpha 1 and beta 0."""
+    return (
+        shape.is_plain
+        and (shape.m, shape.n, shape.k) == (row["m"], row["n"], row["k"])
+        and shape.layout in ("", row["layout"])
+        and row["input"] in (shape.input, None)
+    )
+
+
+def not_recorded(request: Request, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Shapes with options of which no row is."""
+    from compare.shapes import parse
+
+    shapes = [shape for shape in parse(request.shapes or DEFAULT_SHAPES) if "@" in str(shape)]
+    return [str(shape) for shape in shapes if not any(recorded_as(shape, row) for row in rows)]
 
 
 def differences(here: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> list[str]:

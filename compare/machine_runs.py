@@ -137,18 +137,37 @@ def races_of(name: str, shape: str) -> Outcome:
 
     Raises:
         UsageError: the name is a file or a library's.
+        NoDeviceError: the machine would need hours for ``shape``, or more memory than there is.
         RejectedError, BuildError, MissingToolError, MachineFault: the machine cannot run it.
     """
+    from compare.check import cpu_seconds, too_much
+    from compare.checking import WORTH_SAYING_S, minutes
+    from compare.console import messages, progress
     from compare.contenders import KernelContender, contenders
     from compare.shapes import parse_one
+    from kernel.errors import NoDeviceError
     from kernel.machine.command import races
+    from kernel.machine.execute import Attention
 
     if Path(name).suffix in (".cu", ".ptx", ".cubin"):
         raise UsageError(f"{name}: --races runs a kernel of a catalog; gemm-tracks run-cpu runs a file's")
     (*_, contender) = contenders([name])
     if not isinstance(contender, KernelContender):
         raise UsageError(f"{name}: --races runs a kernel of a catalog; a library has no PTX to run")
-    return races(contender.kernel, parse_one(shape, "--shape").problem(contender) if shape else None)
+    if not shape:
+        return races(contender.kernel)
+    problem = parse_one(shape, "--shape").problem(contender)
+    if contender.rejects(problem) is None:
+        if reason := too_much(contender, problem, rounds=1, compared=False):
+            raise NoDeviceError(f"{name}, {shape}: {reason}")
+        if (seconds := cpu_seconds(contender, problem, rounds=1)) > WORTH_SAYING_S:
+            messages().print(f"{name}, {shape}: about {minutes(seconds)} on the PTX machine; Ctrl-C ends it")
+    with progress("looking for races", 1.0, after_s=QUIET_S) as advance:
+
+        def told(finished: int, of: int, executed: int) -> None:
+            advance(finished / max(of, 1), f"{finished} of {of} blocks, {executed:,} warp instructions")
+
+        return races(contender.kernel, problem, attention=Attention(told=told))
 
 
 def races_as_json(outcome: Outcome) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from compare.console import BETWEEN, EDGES, FOLDED, Head
 from compare.folding import folded, terminal_width
 from compare.report import BURST_MARK, TRACK_TITLES, Row, Shape, markdown_code, markdown_text, shape_of, shapes_in
 from kernel.errors import RunFileError, UsageError
+from kernel.whole_file import write_text
 
 SHOWN = ("ok", "time_us", "tflops", "x_cublas", "x_cublas_lo", "x_cublas_hi", "sm_clock_mhz", "power_w", "window")
 """Columns of a card's cell in --json."""
@@ -41,7 +42,7 @@ def run_merge(given: Sequence[str], out: Path | None, *, as_json: bool) -> None:
     if not merged.lines:
         raise RunFileError(f"nothing was timed in {', '.join(given)}")
     if out is not None:
-        out.write_text(markdown(merged, read), encoding="utf-8")
+        write_text(out, markdown(merged, read))
     if as_json:
         print_json(as_record(merged, read))
         return

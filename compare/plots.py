@@ -14,6 +14,7 @@ from compare.charts import span
 from compare.drawing import grouped
 from compare.figures import FAMILY_TITLES, SHORT_TRACKS, emulates_fp32, fraction, rung
 from kernel.errors import MissingToolError, UsageError
+from kernel.whole_file import replacing
 
 FORMATS = ("png", "svg", "pdf")
 COLOURS = {
@@ -71,7 +72,11 @@ def run_plot(run: str, what: str, form: str, out: Path | None) -> Path:
         figure.supxlabel(report.origin(provenance, recorded=False).partition(": ")[2], x=0.995, ha="right", size=6)
         FIGURES[what](Source(rows, provenance, code_facts.read(folder)), figure)
         target = out or Path(f"gemm-tracks-{what}.{form}")
-        figure.savefig(sys.stdout.buffer if str(target) == "-" else target, format=form, dpi=200)
+        if str(target) == "-":
+            figure.savefig(sys.stdout.buffer, format=form, dpi=200)
+        else:
+            with replacing(target) as partial:
+                figure.savefig(partial, format=form, dpi=200)
     return target
 
 

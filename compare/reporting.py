@@ -9,6 +9,7 @@ from typing import Any
 
 from compare import code_facts, runs
 from compare.report import latex, markdown, origin
+from kernel.whole_file import write_text
 
 
 def run_report(run: str, *, html: Path | None, markdown: Path | None, latex: Path | None, inspect_here: bool) -> None:
@@ -33,7 +34,7 @@ def run_report(run: str, *, html: Path | None, markdown: Path | None, latex: Pat
         if str(target) == "-":
             sys.stdout.write(text)
         else:
-            target.write_text(text, encoding="utf-8")
+            write_text(target, text)
             messages().print(f"wrote {target}")
     if not any(wanted.values()):
         from compare.job import print_rows

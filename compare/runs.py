@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from compare.possible import refuse_row, refuse_run
 from compare.rows import ADDED, COLUMNS, NAMES
 from kernel.errors import RunFileError
+from kernel.whole_file import write_bytes
 
 if TYPE_CHECKING:
     import pandas
@@ -42,6 +43,8 @@ JOURNAL_FILE = "journal.jsonl"
 REVISION_FILE = "REVISION"
 """In a bundle: the revision of the checkout that it was written from."""
 LATEST = "latest"
+VARIABLE = "GEMM_TRACKS_RESULTS"
+"""Names the folder of recorded runs."""
 RECORDED_GPU = "nvidia-h200"
 """The GPU whose recorded run ships with the project."""
 
@@ -65,7 +68,7 @@ def repository() -> Path:
 
 def results_root() -> Path:
     """Where recorded runs live: GEMM_TRACKS_RESULTS, else the checkout's results/, else the installed copy."""
-    override = os.environ.get("GEMM_TRACKS_RESULTS")
+    override = os.environ.get(VARIABLE)
     if override:
         return Path(override).expanduser()
     checkout = repository() / "results"
@@ -358,10 +361,10 @@ class RunWriter:
         if spent:
             run["seconds"] = spent
         try:
-            _replace(self.folder / ROWS_FILE, format_rows(table).encode())
+            write_bytes(self.folder / ROWS_FILE, format_rows(table).encode())
             # A fixed time stamp keeps the archive the same for the same samples.
-            _replace(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
-            _replace(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
+            write_bytes(self.folder / SAMPLES_FILE, gzip.compress(json.dumps(samples).encode(), mtime=0))
+            write_bytes(self.folder / RUN_FILE, (json.dumps(run, indent=1) + "\n").encode())
         except OSError as error:
             raise self._unwritable(error) from None
         if complete:
@@ -411,7 +414,7 @@ class RunWriter:
         self.provenance["date"] = begun
         self._shards = shards
         if lines[-1]:
-            _replace(journal, ("\n".join(lines[:-1]) + "\n").encode())
+            write_bytes(journal, ("\n".join(lines[:-1]) + "\n").encode())
 
 
 def identity(run: Mapping[str, Any]) -> str:
@@ -420,15 +423,6 @@ def identity(run: Mapping[str, Any]) -> str:
     tables = [f"{one['dispatcher']} {str(one['sha256'])[:12]}" for one in run.get("dispatch_tables", ())]
     text = f"revision {run.get('revision')} on {gpu.get('name')} ({gpu.get('sm_count')} SMs), {run.get('request')!r}"
     return text + (f", tables {', '.join(tables)}" if tables else "")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def record_folder(provenance: Mapping[str, Any]) -> Path:
@@ -482,7 +476,7 @@ def adopt(folder: Path, partial: str = "") -> Path:
     for name in (RUN_FILE, ROWS_FILE, SAMPLES_FILE):
         shutil.copyfile(folder / name, target / name)
     if partial and not run.get("complete"):
-        _replace(target / RUN_FILE, (json.dumps({**run, "partial": partial}, indent=1) + "\n").encode())
+        write_bytes(target / RUN_FILE, (json.dumps({**run, "partial": partial}, indent=1) + "\n").encode())
     if run.get("complete") or partial:
         make_latest(target)
     return target

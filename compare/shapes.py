@@ -81,6 +81,11 @@ class Shape:
         )
         return packed.replace(lda=packed.lda + self.pad_a, ldb=packed.ldb + self.pad_b, ldc=packed.ldc + self.pad_c)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every option but layout and input is at its default: what a row of a run does not hold."""
+        return all(getattr(self, name) == default for name, default in OPTIONS.items() if name not in HELD_BY_ROWS)
+
     def replace(self, **changes: int | float | str) -> Shape:
         """The same shape with fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
@@ -100,6 +105,8 @@ OPTIONS: dict[str, int | float | str] = {
     if field.name not in ("m", "n", "k", "shape_set")
 }
 """Every option and its default."""
+HELD_BY_ROWS = ("layout", "input")
+"""Options that are columns of a run's rows."""
 
 TAIL_SQUARES = (127, 129, 255, 257, 511, 513, 1023, 1025, 2047, 2049, 4092, 4095, 4097)
 TOKENS = (1, 16, 128, 2048, 8192)
@@ -197,7 +204,9 @@ def _one(text: str) -> Shape:
     values: dict[str, int | float | str] = {}
     for option in options:
         name, equals, value = option.partition("=")
-        if name not in known or not equals:
+        if name in known and not equals:
+            raise UsageError(f"{text!r}: option {name!r} has no value; write {name}={OPTIONS[name] or 'rr'}")
+        if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"{text!r}: unknown option {option!r}; known: {', '.join(known)}{hint}")

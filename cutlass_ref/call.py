@@ -38,10 +38,14 @@ def choose(
         swizzle: threadblock swizzle of an sm80 or SIMT kernel: 1, 2, 4 or 8.
 
     Raises:
-        CatalogError: an unknown kernel or tile key, or a tile that breaks a rule of the templates.
+        CatalogError: an unknown kernel, type or tile key, or a tile that breaks a rule of the templates.
     """
+    if kernel is None and dtype not in CHOICES:
+        raise CatalogError(f"no CUTLASS kernel takes {dtype!r}; types of A and B are {', '.join(CHOICES)}")
     name = CHOICES[dtype].format(layout=layout) if kernel is None else kernel
     chosen = get(name) if isinstance(name, str) else name
+    if not isinstance(chosen, CutlassKernel):
+        raise CatalogError(f"kernel is {kernel!r}; a name or entry of cutlass_ref.catalog is needed")
     if tile is None and swizzle is None:
         return chosen
     if chosen.name != chosen.base:
@@ -73,7 +77,8 @@ def gemm(
     Args:
         a: m x k, CuPy, torch or NumPy, float32 or float16, either layout, any leading dimension.
         b: k x n, likewise.
-        c: m x n, row-major, updated in place; left out, a new array (beta must then be 0).
+        c: m x n, row-major, updated in place; left out, a new array (beta must then be 0). On a device no element of
+            it may be one of A or B: column slices that lie side by side in one array are apart.
         alpha: real number or 0-d array, of any type.
         beta: likewise.
         kernel: a catalog name or entry; see :func:`choose`.
@@ -83,6 +88,7 @@ def gemm(
     Raises:
         CatalogError: an unknown kernel, tile key or impossible tile.
         ShapeError, LayoutError, DtypeError, DeviceError: operands do not state a GEMM.
+        ProblemError: a scalar is too large for a float32.
         RejectedError: the kernel cannot run it; names operand, extent and rule.
         NoDeviceError, MissingToolError: no GPU, or a package or compiler is missing.
     """

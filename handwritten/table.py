@@ -20,6 +20,7 @@ from typing import Any
 from kernel.build import catalog_hash, digest, source_hash
 from kernel.contract import INT32_MAX, ITEMSIZE, LAYOUTS, TRACKS, Kernel, Problem
 from kernel.errors import TableError
+from kernel.whole_file import replacing
 
 SHIPPED = Path(__file__).parent / "tables"
 VARIABLE = "GEMM_TRACKS_TABLES"
@@ -357,10 +358,6 @@ def nearest(found: Sequence[Table], gpu: str, sm_count: int) -> Table | None:
 def write(table: Table, path: Path) -> None:
     """Write the file, whole or not at all; what is written reads back."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(table.text(), encoding="utf-8")
-    try:
+    with replacing(path) as partial:
+        partial.write_text(table.text(), encoding="utf-8")
         read(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

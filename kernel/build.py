@@ -8,6 +8,7 @@ two processes that build the same unit both end with a whole one.
 
 from __future__ import annotations
 
+import errno
 import getpass
 import hashlib
 import json
@@ -35,6 +36,10 @@ FORMAT = 1
 BASE_FLAGS = ("-std=c++17", "-O3", "-Xptxas", "-v")
 ABANDONED_S = 24 * 3600.0
 """Age in seconds at which an unfinished build counts as killed."""
+NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded")
+"""What compilers say where a disk is full, if they say it."""
+LEAST_ROOM = 1 << 18
+"""Bytes free below which a disk counts as full whatever a compiler says."""
 RECORD = "artifact.json"
 FILES = ("kernel.cu", "kernel.cubin", "kernel.ptx", "build.log")
 MANIFEST = "manifest.json"
@@ -298,6 +303,26 @@ def _from_cache(unit: Unit) -> Artifact | None:
     return None
 
 
+def refusal(name: str, what: str, log: str, folder: Path) -> BuildError:
+    """The error of a compiler that failed in ``folder``: its own first words, or that a disk is full.
+
+    Call it while what the compiler left is still there.
+    """
+    places = {folder: "GEMM_TRACKS_CACHE", Path(os.environ.get("TMPDIR") or tempfile.gettempdir()): "TMPDIR"}
+    free = {place: shutil.disk_usage(place).free for place in places if place.is_dir()}
+    fullest = min(free, key=lambda place: free[place])
+    said = NO_ROOM.search(log)
+    if said or free[fullest] < LEAST_ROOM:
+        shown = cache_root() if fullest == folder else fullest
+        return BuildError(
+            f"{name}: there is no room to build it in {shown} ({said[0] if said else os.strerror(errno.ENOSPC)}); make "
+            f"room there, or set {places[fullest]} to another folder",
+            log,
+        )
+    first = next((line for line in log.splitlines() if "error" in line), log.strip()[-400:])
+    return BuildError(f"{name}: {what}: {first or 'without a word'}", log)
+
+
 def _compile(unit: Unit, text: str, folder: Path) -> None:
     """One nvcc call in ``folder``: cubin, PTX, log and record."""
     nvcc, host = find("nvcc"), find("g++")
@@ -305,7 +330,8 @@ def _compile(unit: Unit, text: str, folder: Path) -> None:
     source.write_text(text, encoding="utf-8")
     own = (unit.source.parent,) if isinstance(unit.source, Path) else ()
     number = unit.arch.removeprefix("sm_")
-    with tempfile.TemporaryDirectory(prefix="gemm-tracks-nvcc-") as scratch:
+    # Inside the folder: what a killed build leaves is swept with it.
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         command: list[str] = [
             str(nvcc.path),
             "-cubin",
@@ -327,8 +353,7 @@ def _compile(unit: Unit, text: str, folder: Path) -> None:
         # The copy that is compiled lies in a folder that is gone by the time anybody reads this.
         log = (done.stdout + done.stderr).replace(str(source), shown).replace(f"{scratch}{os.sep}", "")
         if done.returncode != 0:
-            first = next((line for line in log.splitlines() if "error" in line), log.strip()[-400:])
-            raise BuildError(f"{unit.name}: nvcc {nvcc.version} refused it: {first}", log)
+            raise refusal(unit.name, f"nvcc {nvcc.version} refused it", log, folder)
         shutil.copyfile(Path(scratch) / "kernel.ptx", folder / "kernel.ptx")
     (folder / "build.log").write_text(log, encoding="utf-8")
     _write_record(unit, text, nvcc, seconds, folder)
@@ -344,8 +369,7 @@ def _assemble(unit: Unit, text: str, folder: Path) -> None:
     seconds = time.monotonic() - began
     log = done.stdout + done.stderr
     if done.returncode != 0:
-        first = next((line for line in log.splitlines() if "error" in line), log.strip()[-400:])
-        raise BuildError(f"{unit.name}: {ptxas} refused the PTX of {unit.headers}: {first}", log)
+        raise refusal(unit.name, f"{ptxas} refused the PTX of {unit.headers}", log, folder)
     (folder / "build.log").write_text(log, encoding="utf-8")
     for name, content in (unit.attachments() if unit.attachments else {}).items():
         (folder / name).write_text(content, encoding="utf-8")

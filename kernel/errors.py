@@ -108,3 +108,5 @@ class MachineFault(GemmTracksError):  # noqa: N818 - the PTX machine's word for 
 
 class UnsupportedError(MachineFault):
     """The PTX machine reached an opcode that it does not have, which says nothing against the kernel."""
+
+    exit_status = 3

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel.contract import Kernel, Problem
-from kernel.errors import DtypeError
+from kernel.errors import CatalogError, DtypeError
 from kernel.launch import cupy_module, prepare
-from kernel.operands import HOST, describe, operand, scalar
+from kernel.operands import HOST, agree, describe, operand, scalar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +30,28 @@ def gemm(kernel: Kernel, a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, bet
         kernel: a catalog entry.
         a: m x k, NumPy, CuPy or torch, in a layout and type that the kernel takes.
         b: k x n, likewise.
-        c: m x n, row-major, updated in place; left out, a new array of A's library (beta must then be 0).
+        c: m x n, row-major, updated in place; left out, a new array of A's library (beta must then be 0). On a device
+            no element of it may be one of A or B: column slices that lie side by side in one array are apart.
         alpha: real number or 0-d array.
         beta: likewise.
 
     Raises:
+        CatalogError: ``kernel`` is no catalog entry.
         ShapeError, LayoutError, DtypeError, DeviceError: operands do not state a GEMM.
+        ProblemError: a scalar is too large for a float32.
         RejectedError: the kernel cannot run it; the text says why.
         NoDeviceError, MissingToolError: no GPU, or CuPy or the compiler is missing.
     """
-    cupy = cupy_module()
-    if c is None and scalar(beta, "beta") != 0.0:
+    if not isinstance(kernel, Kernel):
+        raise CatalogError(
+            f"kernel is {kernel!r}; an entry of a catalog is needed, such as handwritten.catalog.get('v2_block_tile')"
+        )
+    alpha, beta = scalar(alpha, "alpha"), scalar(beta, "beta")
+    if c is None and beta != 0.0:
         raise DtypeError("beta is not 0 and C was not given; pass the C that beta scales")
     first = operand(a, "A")
+    agree(first, operand(b, "B"), None if c is None else operand(c, "C", written=True))
+    cupy = cupy_module()
     device = cupy.cuda.runtime.getDevice() if first.device == HOST else first.device
     copied: list[str] = []
 

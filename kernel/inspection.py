@@ -21,7 +21,7 @@ from typing import Any
 
 from kernel import banks, build, disassemble, lanes, mapping, occupancy, sass
 from kernel.contract import Argument, Artifact, Kernel, Launch, Pointers, Problem, Resources, Tile, Unit, ceil_div
-from kernel.errors import CatalogError, GemmTracksError, UsageError
+from kernel.errors import BuildError, CatalogError, GemmTracksError, UsageError
 from kernel.intensity import Intensity, Roof, of_tile
 from kernel.plan import arguments, plan
 from kernel.toolchain import find
@@ -31,6 +31,9 @@ ADDRESSES = Pointers(a=1 << 40, b=2 << 40, c=3 << 40, workspace=4 << 40)
 
 TILES_EXECUTED = 4
 """k tiles of the executed problem beyond the stages that a pipeline fills first."""
+
+ELF = b"\x7fELF"
+"""What a cubin begins with."""
 
 ISSUE_PER_CYCLE = 4
 """Warp instructions an SM issues per cycle, and warp-wide FFMAs it can finish (sm_86 and later; sm_80 does half)."""
@@ -611,15 +614,17 @@ def inspect_file(
         roof: device limits for the roofline, or None.
 
     Raises:
-        UsageError: no such file, a suffix that is none of the three, or several entries and none named.
+        UsageError: no such file, a suffix that is none of the three or not what the file is, or several entries and
+            none named.
         CatalogError: no such entry.
-        BuildError, MissingToolError: the file is not what its suffix says, or a tool is missing.
+        BuildError, MissingToolError: a compiler refused it, or a tool is missing.
     """
     if not path.is_file():
         raise UsageError(f"{path} is not a file; a .cubin, .ptx or .cu is needed")
     suffix = path.suffix.lower()
     if suffix not in (".cubin", ".ptx", ".cu"):
         raise UsageError(f"{path.name} ends in {suffix or 'nothing'}; a .cubin, .ptx or .cu is needed")
+    _refuse_another_kind(path, suffix)
     if suffix == ".cu":
         stem = re.sub(r"\W", "_", path.stem)
         unit = Unit(name=f"file.{stem}", arch=arch, source=path.absolute(), allow_spills=True)
@@ -633,7 +638,24 @@ def inspect_file(
         else:
             cubin = Path(shutil.copyfile(path, Path(scratch) / path.name))
             compiler = "not stated in the file"
-        return _of_cubin(cubin, path, entry, block, roof, compiler)
+        try:
+            return _of_cubin(cubin, path, entry, block, roof, compiler)
+        except BuildError as error:  # of the user's file, not of the copy that a tool was given
+            raise UsageError(str(error).replace(str(cubin), str(path))) from None
+
+
+def _refuse_another_kind(path: Path, suffix: str) -> None:
+    """Raise UsageError for a file that is not what its suffix says."""
+    if suffix == ".cubin":
+        with path.open("rb") as stream:
+            if stream.read(len(ELF)) != ELF:
+                raise UsageError(f"{path} is no cubin: it does not begin as an ELF file does")
+        return
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        what = "PTX" if suffix == ".ptx" else "CUDA source"
+        raise UsageError(f"{path} is no {what}: it is not UTF-8 text (byte {error.start})") from None
 
 
 def _of_cubin(

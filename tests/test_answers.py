@@ -192,7 +192,7 @@ def test_a_bundle_is_written_with_its_revision(tmp_path, monkeypatch, capsys):
 
 def test_a_compiler_that_refuses_the_engine_is_a_build_error(tmp_path):
     words = [sys.executable, "-c", "import sys; sys.exit('not like this')"]
-    with pytest.raises(BuildError, match="refused the PTX machine's engine") as raised:
+    with pytest.raises(BuildError, match="the PTX machine's engine: g\\+\\+ refused it: ") as raised:
         engine._all_of([words], tmp_path)
     assert "not like this" in raised.value.log
 

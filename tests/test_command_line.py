@@ -291,6 +291,7 @@ def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_pat
     out = capsys.readouterr().out
     assert "v1_thread_tile" in out
     assert "No recorded run" in out
+    assert f"nvidia-h200/ of {tmp_path}, which GEMM_TRACKS_RESULTS names" in out
 
     provenance = {
         "gpu": {"name": "Some GPU", "slug": "nvidia-h200", "sm_count": 7},
@@ -305,6 +306,13 @@ def test_without_a_gpu_compare_builds_and_joins_the_recorded_run(no_gpu, tmp_pat
     assert "RECORDED, not measured here: Some GPU (7 SMs), 2031-02-03" in out
     assert "v0_naive" in out
     assert "v7_best" not in out.partition("RECORDED")[2].partition("Same track")[0]
+    assert main(["compare", "--kernels", "v0_naive", "--shapes", "4096@input=zeros@beta=2"]) == 3
+    streams = capsys.readouterr()
+    assert "not recorded with these options: 4096x4096x4096@beta=2.0@input=zeros; that needs a GPU" in streams.err
+    assert "RECORDED" not in streams.out
+    assert main(["compare", "--kernels", "v0_naive", "--shapes", "4096,4096@layout=rc"]) == 0
+    streams = capsys.readouterr()
+    assert "not recorded with these options, so a GPU is needed: 4096x4096x4096@layout=rc" in streams.err
     assert main(["compare", "--kernels", "v0_naive", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["recorded"] is True
@@ -415,6 +423,34 @@ def test_run_cpu_answers_in_json(capsys):
     faults = json.loads(capsys.readouterr().out)["faults"]
     assert {fault["kind"] for fault in faults} == {"out of bounds"}
     assert all("st.global.f32" in fault["instruction"] for fault in faults)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("words", ["report latest", "list --json", "inspect no_such_kernel"])
+def test_a_stream_that_is_closed_from_the_start_is_no_fault(words, closed):
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m compare {words} {closed}"],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    failing = words.startswith("inspect")
+    assert done.returncode == (2 if failing else 0), done.stderr
+    assert bool(done.stderr) == (failing and "2>&-" not in closed)
+    assert bool(done.stdout) == (not failing and not closed.startswith(">"))
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("command", ["inspect", "run-cpu"])
+def test_an_opcode_that_the_machine_lacks_is_a_need_and_no_fault(capsys, tmp_path, command):
+    file = tmp_path / "odd.ptx"
+    file.write_text(
+        ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry odd() { barrier.cluster.arrive; ret; }\n"
+    )
+    words = {
+        "inspect": ["inspect", "v11_small", "--races"],
+        "run-cpu": ["run-cpu", str(file), "--grid", "1", "--block", "32"],
+    }[command]
+    assert main(words) == 3
+    assert "the PTX machine lacks opcode" in capsys.readouterr().err
 
 
 @pytest.mark.nvcc

@@ -41,6 +41,7 @@ def test_libraries_cover_every_track_and_layout():
 def test_names_and_globs_choose_in_catalog_order():
     names = [c.name for c in contenders(["torch_*", "cublas_sgemm,cublas_tf32"])]
     assert names == ["cublas_sgemm", "cublas_tf32", "torch_sgemm", "torch_tf32", "torch_fp16"]
+    assert [c.name for c in contenders("torch_tf*,cublas_sgemm")] == ["cublas_sgemm", "torch_tf32"]
     assert contenders(None) == contenders([]) == every_contender()
     assert [c.name for c in choose(LIBRARIES, ["cublas_fp16*"])] == ["cublas_fp16", "cublas_fp16_f32out"]
 

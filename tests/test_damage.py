@@ -4,11 +4,13 @@ import errno
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +22,9 @@ from compare.rows import row
 from kernel import build
 from kernel.contract import Unit
 from kernel.errors import BuildError, RunFileError
+from kernel.machine import engine as engines
+from kernel.machine.engine import engine
+from kernel.whole_file import write_text
 
 ROOT = runs.repository()
 SOURCE = 'extern "C" __global__ void __launch_bounds__(64) twice(float* p) { p[threadIdx.x] *= 2.0f; }\n'
@@ -99,6 +104,57 @@ def test_a_full_disk_fails_that_build_by_name_and_the_next_one_works(unit, tmp_p
     assert build.artifact(unit).cubin.is_file()
 
 
+@pytest.mark.parametrize(
+    ("log", "free", "says"),
+    [
+        ("when writing output to : No space left on device", {}, "room to build it in {cache} .No space left.*_CACHE"),
+        ("x.s: No space left on device", {"tmp": 0}, "room to build it in {tmp} .No space left on device.*set TMPDIR"),
+        ("Failed to preprocess host compiler properties.", {"tmp": 4096}, "room to build it in {tmp} .No space left"),
+        ("", {"cache": 0}, "room to build it in {cache} .No space left"),
+        ("g++: File size limit exceeded signal terminated", {}, "room to build it in {cache} .File size limit"),
+        ("twice.cu(3): error: no such thing", {}, "twice: nvcc refused it: twice.cu.3.: error: no such thing"),
+        ("", {}, "twice: nvcc refused it: without a word"),
+    ],
+)
+def test_a_full_disk_is_no_fault_of_the_compiler(tmp_path, monkeypatch, log, free, says):
+    places = {name: tmp_path / name for name in ("cache", "tmp")}
+    (places["cache"] / "artifacts").mkdir(parents=True)
+    places["tmp"].mkdir()
+    monkeypatch.setenv("GEMM_TRACKS_CACHE", str(places["cache"]))
+    monkeypatch.setenv("TMPDIR", str(places["tmp"]))
+
+    def usage(path):
+        name = next(name for name, place in places.items() if path.is_relative_to(place))
+        return SimpleNamespace(free=free.get(name, 1 << 40))
+
+    monkeypatch.setattr(build.shutil, "disk_usage", usage)
+    with pytest.raises(BuildError, match=says.format(**places)) as caught:
+        raise build.refusal("twice", "nvcc refused it", log, places["cache"] / "artifacts")
+    assert caught.value.log == log
+
+
+def test_the_machine_s_engine_names_a_full_disk_too(tmp_path):
+    call = [sys.executable, "-c", "import sys; sys.exit('a.s: Fatal error: a.o: No space left on device')"]
+    with pytest.raises(BuildError, match=r"PTX machine's engine: there is no room to build it in .*No space left"):
+        engines._all_of([call], tmp_path)
+
+
+@pytest.mark.nvcc
+def test_a_build_keeps_its_scratch_where_the_next_one_sweeps(unit, tmp_path, monkeypatch):
+    seen = []
+    run = subprocess.run
+
+    def watched(command, **options):
+        seen.append(Path(options["cwd"]))
+        return run(command, **options)
+
+    monkeypatch.setattr(build.subprocess, "run", watched)
+    built = build.artifact(unit)
+    assert [place.parent.name.startswith(".making-") for place in seen] == [True]
+    assert seen[0].is_relative_to(tmp_path / "cache")
+    assert [path for path in built.folder.rglob("*") if path.is_dir()] == []
+
+
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_a_compiler_that_runs_out_of_room_is_one_line(unit, tmp_path):
@@ -141,6 +197,74 @@ def test_a_full_disk_keeps_what_a_run_has_and_says_how_to_go_on(tmp_path, monkey
     assert not list(folder.glob("*.partial"))
     runs.RunWriter(folder, PROVENANCE).finish(complete=True)
     assert len(runs.read_run(folder)[1]) >= 2
+
+
+@pytest.fixture
+def kernel_file(tmp_path):
+    (tmp_path / "fill.ptx").write_text(
+        ".version 7.0\n.target sm_90\n.address_size 64\n.visible .entry fill(.param .u64 p) { ret; }\n"
+    )
+    return str(tmp_path / "fill.ptx")
+
+
+WRITERS = {
+    "report --html": lambda out, _: ["report", "latest", "--html", out],
+    "report --markdown": lambda out, _: ["report", "latest", "--markdown", out],
+    "report --latex": lambda out, _: ["report", "latest", "--latex", out],
+    "merge": lambda out, run: ["merge", "latest", run, "--out", out],
+    "plot": lambda out, _: ["plot", "latest", "--format", "svg", "--out", out + ".svg"],
+    "inspect --svg": lambda out, _: ["inspect", "v2_block_tile", "--svg", out],
+    "run-cpu": lambda out, _: ["run-cpu", "FILE", "--grid", "1", "--block", "32", "--arg", f"out:f32:8192:{out}.npy"],
+}
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_leaves_the_older_output_as_it_was(tmp_path, capsys, kernel_file, name):
+    """Files end at 4 kB; what is written is longer."""
+    recorded = runs.latest()
+    other = tmp_path / "other"
+    other.mkdir()
+    for part in (runs.RUN_FILE, runs.ROWS_FILE):
+        (other / part).write_bytes((recorded / part).read_bytes())
+    words = WRITERS[name](str(tmp_path / "older"), str(other))
+    words = [kernel_file if word == "FILE" else word for word in words]
+    older = tmp_path / {"plot": "older.svg", "run-cpu": "older.npy"}.get(name, "older")
+    older.write_text("what was here before")
+    if name == "plot":
+        pytest.importorskip("matplotlib")
+    if name == "run-cpu":
+        engine()
+    before = sorted(tmp_path.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        status = main(words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    said = capsys.readouterr().err
+    assert (status, older.read_text()) == (2, "what was here before"), said
+    assert f"{older}: File too large" in said
+    assert sorted(tmp_path.iterdir()) == before
+    assert main(words) == 0
+    assert older.stat().st_size > 4096
+
+
+def test_a_file_is_replaced_with_its_mode_and_through_a_link_and_a_pipe_is_written_to(tmp_path):
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    write_text(link, "new")
+    assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == ("new", 0o640, True)
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    write_text(pipe, "through")
+    assert reader.communicate(timeout=20)[0] == "through"
+    assert pipe.is_fifo()
+    with pytest.raises(OSError, match="no/folder/file") as caught:
+        write_text(tmp_path / "no/folder/file", "text")
+    assert caught.value.filename == str(tmp_path / "no/folder/file")
 
 
 def test_a_process_killed_before_its_first_line_blocks_nobody(tmp_path):

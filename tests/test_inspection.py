@@ -16,9 +16,10 @@ from handwritten.pass_tile import TransposingPassKernel
 from handwritten.stream_tile import StreamKTileKernel
 from kernel import build, inspection, lanes, mapping, sass, toolchain
 from kernel.contract import Launch, Problem, Tile
-from kernel.errors import BuildError, CatalogError, MissingToolError, UsageError
+from kernel.errors import CatalogError, MissingToolError, UsageError
 from kernel.inspection import inspect_file, inspect_kernel, side_by_side, summary
 from kernel.intensity import Roof
+from kernel.machine.command import ptx_of
 from kernel.plan import plan
 
 pytestmark = pytest.mark.nvcc
@@ -358,9 +359,25 @@ def test_what_is_no_kernel_is_a_typed_error(tmp_path, built):
         inspect_file(tmp_path / "empty.cu")
     with pytest.raises(UsageError, match=r"\.cubin, \.ptx or \.cu"):
         inspect_file(shutil.copyfile(built.ptx, tmp_path / "kernel.txt"))
+    damaged = tmp_path / "damaged.cubin"
+    damaged.write_bytes(built.cubin.read_bytes()[:300])
+    with pytest.raises(UsageError, match=f"refused {damaged}") as caught:
+        inspect_file(damaged)
+    assert "gemm-tracks-inspect-" not in str(caught.value)
+    for name, data, what in (
+        ("junk.cubin", b"\x00" * 3000, "no cubin"),
+        ("void.cubin", b"", "no cubin"),
+        ("bin.ptx", built.cubin.read_bytes(), "no PTX: it is not UTF-8"),
+        ("latin.cu", b"// \xe9\n", "no CUDA source: it is not UTF-8 text .byte 3."),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UsageError, match=f"{tmp_path / name} is {what}"):
+            inspect_file(tmp_path / name)
+    with pytest.raises(UsageError, match=r"latin\.cu is no CUDA source"):
+        ptx_of(tmp_path / "latin.cu")
     fake = tmp_path / "ptx_in_disguise.cubin"
     shutil.copyfile(built.ptx, fake)
-    with pytest.raises(BuildError):
+    with pytest.raises(UsageError, match="no cubin"):
         inspect_file(fake)
     with pytest.raises(CatalogError, match=r"cuobjdump reports no resources for plain_9 in kernel.cubin"):
         inspection.cubin_resources(built.cubin, "plain_9", "sm_90a")

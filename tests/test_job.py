@@ -402,13 +402,24 @@ def test_a_contender_that_this_machine_cannot_run_costs_no_other_its_row(run):
 
 def test_recorded_rows_are_joined_by_name_and_shape():
     rows = [
-        {"name": name, "family": family, "m": size, "n": size, "k": size}
+        {"name": name, "family": family, "m": size, "n": size, "k": size, "layout": layout, "input": "uniform"}
         for name, family in (("cublas_sgemm", "cublas"), ("v2_block_tile", "handwritten"), ("v3", "handwritten"))
         for size in (1024, 4096)
+        for layout in ("rr", "rc")[: 1 + (family == "cublas")]
     ]
     chosen = job.recorded_rows(job.Request(("v2*",), "4096", False), rows)
-    assert [(row["name"], row["m"]) for row in chosen] == [("cublas_sgemm", 4096), ("v2_block_tile", 4096)]
+    assert [(row["name"], row["m"]) for row in chosen] == [*[("cublas_sgemm", 4096)] * 2, ("v2_block_tile", 4096)]
     assert job.recorded_rows(job.Request((), "", False), rows) == rows
+    assert job.not_recorded(job.Request((), "", False), rows) == []
+    for options, layouts in (
+        ("@layout=rc", ["rc"]), ("@layout=rr", ["rr", "rr", "rr"]), ("@input=uniform", ["rr", "rc", "rr", "rr"]),
+        ("@input=zeros", []), ("@beta=2", []), ("@alpha=0.5@layout=rr", []), ("@pad_a=3", []), ("@align_c=4", []),
+    ):  # fmt: skip
+        asked = job.Request((), f"4096{options}", False)
+        found = job.recorded_rows(asked, rows)
+        assert sorted(row["layout"] for row in found) == sorted(layouts), options
+        assert {row["m"] for row in found} <= {4096}
+        assert bool(job.not_recorded(asked, rows)) == (not layouts), options
 
 
 def test_another_register_count_than_recorded_is_named():

@@ -1,18 +1,19 @@
 """Problem, operands and plans: what is accepted, what is refused, and the sizes that overflow 32 bits."""
 
+import dataclasses
 import re
 import sys
 import types
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.contract import LAYOUTS, Launch, Problem, Tile, Unit, ceil_div, pointer_alignment, unaligned
 from kernel.errors import DeviceError, DtypeError, GemmTracksError, LayoutError, ShapeError
 from kernel.launch import runs_on
-from kernel.operands import HOST, describe, operand, scalar
+from kernel.operands import HOST, Operand, describe, operand, overlap, scalar
 from kernel.plan import Plan
 
 EXTENT = st.integers(0, 2**31 - 1)
@@ -110,12 +111,55 @@ def test_devices_and_types_must_agree():
     a, b, c = (operand(np.zeros((4, 4), np.float32), n) for n in "ABC")
     with pytest.raises(DtypeError, match="A holds float32 and B holds float16"):
         describe(a, operand(np.zeros((4, 4), np.float16), "B"), c)
-    import dataclasses
-
     with pytest.raises(DeviceError, match="B on GPU 1"):
         describe(dataclasses.replace(a, device=0), dataclasses.replace(b, device=1), dataclasses.replace(c, device=0))
     with pytest.raises(LayoutError, match="row-major"):
         describe(a, b, operand(np.zeros((4, 4), np.float32).T[:, :], "C"))
+
+
+@st.composite
+def placed(draw):
+    """An operand somewhere in a small address space."""
+    rows, columns, layout = draw(st.integers(0, 5)), draw(st.integers(0, 5)), draw(st.sampled_from("rc"))
+    dtype, pad = draw(st.sampled_from(["float32", "float16"])), draw(st.integers(0, 9))
+    return Operand(
+        name="X",
+        pointer=1024 + 2 * draw(st.integers(0, 40)),
+        rows=rows,
+        columns=columns,
+        layout=layout,
+        pitch=max(columns if layout == "r" else rows, 1) + pad,
+        dtype=dtype,
+        device=0,
+        owner=None,
+    )
+
+
+@given(placed(), placed())
+@settings(max_examples=1500, deadline=None)
+def test_overlap_is_exact(x, y):
+    def occupied(one):
+        count, width, step = one.lines
+        return {one.pointer + line * step + byte for line in range(count) for byte in range(width)}
+
+    assert overlap(x, y) == overlap(y, x) == bool(occupied(x) & occupied(y))
+
+
+def test_overlap_of_large_operands_takes_no_walk_over_their_rows():
+    huge = Operand(
+        name="X",
+        pointer=1 << 40,
+        rows=2**31 - 1,
+        columns=64,
+        layout="r",
+        pitch=128,
+        dtype="float32",
+        device=0,
+        owner=None,
+    )
+    assert not overlap(huge, dataclasses.replace(huge, pointer=huge.pointer + 256))
+    assert overlap(huge, dataclasses.replace(huge, pointer=huge.pointer + 252))
+    assert overlap(huge, dataclasses.replace(huge, pointer=huge.pointer + 256, pitch=129))
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.float64(2), np.array(2.0)])

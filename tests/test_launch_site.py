@@ -7,6 +7,7 @@ tests marked gpu.
 import dataclasses
 import json
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from compare import launch_once, sanitize
 from compare.check import GpuExecutor, check_shape, fuzz
 from compare.contenders import KernelContender, contenders
 from compare.shapes import parse
+from cutlass_ref.call import choose
 from handwritten import catalog
 from kernel import launch
 from kernel.contract import Kernel, Launch, Problem, TensorMap, Tile, Unit
@@ -28,6 +30,7 @@ from kernel.errors import (
     LayoutError,
     MissingToolError,
     NoDeviceError,
+    ProblemError,
     RejectedError,
     ShapeError,
 )
@@ -99,6 +102,46 @@ def test_device_arrays_are_used_where_they_lie(gpu, kernel):
         outside[:, offset : offset + 51] = False
         np.testing.assert_array_equal(np.array(out)[outside], before[outside])
     assert isinstance(gemm(kernel, big[:, :32], b).c, host_gpu.Array)
+
+
+SIDE_BY_SIDE = {
+    "A itself": ("A", lambda x, flat: (x[:32, :32], x[32:, :32], x[:32, :32])),
+    "B itself": ("B", lambda x, flat: (x[:32, :32], x[32:, :32], x[32:, :32])),
+    "A, one column over": ("A", lambda x, flat: (x[:32, :32], x[32:, :32], x[:32, 31:63])),
+    "A's transpose": ("A", lambda x, flat: (x[:32, :32].T, x[32:, :32], x[:32, :32])),
+    "one element of another pitch": ("B", lambda x, flat: (x[:32, :32], flat[: 32 * 47].reshape(32, 47)[:, :32],
+                                                           flat[31 * 47 + 31 :][: 32 * 61].reshape(32, 61)[:, :32])),
+    "columns side by side": ("", lambda x, flat: (x[:32, :32], x[32:, :32], x[:32, 32:])),
+    "rows below": ("", lambda x, flat: (x[:32, :32], x[:32, 32:], x[32:, 10:42])),
+    "behind the last element": ("", lambda x, flat: (x[:32, :32], flat[: 32 * 47].reshape(32, 47)[:, :32],
+                                                     flat[31 * 47 + 32 :][: 32 * 61].reshape(32, 61)[:, :32])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+def test_a_c_that_shares_elements_is_refused_and_one_beside_them_is_right(gpu, name):
+    shared, views = SIDE_BY_SIDE[name]
+    x, flat = gpu.asarray(integers(21, 64, 64)), gpu.asarray(integers(22, 1, 4096)).ravel()
+    a, b, c = views(x, flat)
+    before, expected = np.array(x), np.array(a) @ np.array(b)
+    if not shared:
+        np.testing.assert_array_equal(np.array(gemm(PLAIN, a, b, c).c), expected)
+        return
+    for call in (lambda: gemm(PLAIN, a, b, c), lambda: cutlass_ref.gemm(a, b, c)):
+        with pytest.raises(LayoutError, match=f"C and {shared} share elements"):
+            call()
+    assert gpu.launches == []
+    np.testing.assert_array_equal(np.array(x), before)
+
+
+def test_host_operands_may_share_elements_and_empty_ones_have_none(gpu):
+    square = integers(23, 32, 32)
+    expected = square @ square
+    np.testing.assert_array_equal(gemm(PLAIN, square, square, square).c, expected)
+    x = gpu.asarray(integers(24, 32, 32))
+    gemm(PLAIN, x[:0], x, x[:0])
+    gemm(PLAIN, x, x[:, :0], x[:, :0])
+    np.testing.assert_array_equal(np.array(gemm(PLAIN, x[:, :0], x[:0], x).c), 0)
 
 
 TRANSPOSED = {
@@ -293,6 +336,14 @@ def test_a_tensor_map_that_the_driver_refuses_is_named_with_its_extents(monkeypa
 
 F16 = np.float16
 MISPLACED = np.frombuffer(bytearray(37 * 29 * 4 + 2), np.uint8)[2:].view(np.float32).reshape(37, 29)
+
+
+def read_only(shape):
+    c = np.zeros(shape, np.float32)
+    c.flags.writeable = False
+    return c
+
+
 ERRORS = {
     "shapes disagree": (ShapeError, r"B\.T", lambda: gemm(PLAIN, A, A)),
     "C of another shape": (ShapeError, "C is 2x2", lambda: gemm(PLAIN, A, B, np.zeros((2, 2), np.float32))),
@@ -310,6 +361,11 @@ ERRORS = {
     "an element across two words": (LayoutError, "multiple", lambda: gemm(PLAIN, MISPLACED, B)),
     "C in columns": (LayoutError, "row-major", lambda: gemm(PLAIN, A, B, np.zeros((51, 37), np.float32).T)),
     "A in columns": (RejectedError, "layout is cr", lambda: gemm(PLAIN, np.asfortranarray(A), B)),
+    "a C that can only be read": (LayoutError, "C can only be read", lambda: gemm(PLAIN, A, B, read_only((37, 51)))),
+    "an alpha beyond floats": (ProblemError, "alpha is beyond", lambda: gemm(PLAIN, A, B, alpha=10**400)),
+    "a name for a kernel": (CatalogError, "entry of a catalog", lambda: gemm("v2_block_tile", A, B)),
+    "a number for a kernel": (CatalogError, "kernel is 5", lambda: cutlass_ref.gemm(A, B, kernel=5)),
+    "a type that CUTLASS lacks": (CatalogError, "float64.*float32, float16", lambda: choose("float64", "rr")),
     "no such kernel": (CatalogError, "v2_block_tile", lambda: catalog.get("v2_blok_tile")),
     "impossible tile": (CatalogError, "warp tile", lambda: PLAIN.with_tile(WARP_N=256)),
     "no such tile key": (CatalogError, "WARP_N", lambda: PLAIN.with_tile(WRAP_N=2)),
@@ -323,6 +379,22 @@ def test_every_error_is_typed_launches_nothing_and_the_next_call_works(gpu, name
         call()
     assert gpu.launches == []
     np.testing.assert_array_equal(gemm(PLAIN, A, B).c, A @ B)
+
+
+@pytest.mark.parametrize("name", ["a list", "shapes disagree", "a C that can only be read", "beta without C"])
+def test_operands_are_looked_at_before_a_gpu_is_asked_for(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    error, words, call = ERRORS[name]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_an_array_of_a_device_that_nothing_here_can_ask_is_typed(monkeypatch):
+    interface = {"shape": (4, 4), "typestr": "<f4", "strides": None, "data": (256, False), "version": 3}
+    array = types.SimpleNamespace(__cuda_array_interface__=interface)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingToolError, match="CuPy, which could, cannot be imported"):
+        gemm(PLAIN, array, array)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 from handwritten.catalog import LADDER, get
 from handwritten.stream_tile import ClusterSplitKernel, StreamKTileKernel
 from kernel.contract import Kernel, Launch, Problem, Unit
-from kernel.errors import MachineFault, RejectedError, ShapeError
+from kernel.errors import DtypeError, MachineFault, RejectedError, ShapeError
 from kernel.machine import run_kernel, simulate
 from kernel.machine.command import mapping, races
 
@@ -131,6 +131,16 @@ def test_wrong_shapes_and_rejected_problems_are_typed_errors():
         run_kernel(get("v0_naive"), Problem(m=4, n=5, k=6, beta=1.0), a, b)
     with pytest.raises(RejectedError, match="layout"):
         run_kernel(get("v0_naive"), Problem(m=4, n=5, k=6, layout="rc"), a, b)
+    for wrong, words in (
+        (a.tolist(), "A is a list"), ("text", "A is a str"), (a * 1j, "complex64"), (a.astype(str), "<U"),
+        (a.astype(object), "object"), (np.ma.masked_array(a, a > 0), "mask"),
+    ):  # fmt: skip
+        with pytest.raises(DtypeError, match=words):
+            run_kernel(get("v0_naive"), Problem(m=4, n=5, k=6), wrong, b)
+    with pytest.raises(DtypeError, match="C has elements of complex"):
+        run_kernel(get("v0_naive"), Problem(m=4, n=5, k=6, beta=1.0), a, b, np.zeros((4, 5), complex))
+    with pytest.raises(ShapeError, match="m = -4"):
+        run_kernel(get("v0_naive"), Problem(m=-4, n=5, k=6), a, b)
 
 
 class Altered(Kernel):

@@ -378,30 +378,33 @@ GPU = {"name": "G", "slug": "g"}
 PROVENANCE = {"revision": "0123456789", "date": "2031-02-03T00:00:00", "request": "r", "gpu": GPU}
 
 
-def fresh() -> Path:
-    return Path(tempfile.mkdtemp(prefix="gemm-tracks-test-")) / "run"
+@contextlib.contextmanager
+def fresh():
+    """A folder for each example, which tmp_path is not, gone after it."""
+    with tempfile.TemporaryDirectory(prefix="gemm-tracks-test-") as folder:
+        yield Path(folder) / "run"
 
 
 @given(st.lists(st.tuples(words, st.lists(any_row, max_size=2)), max_size=3, unique_by=lambda one: one[0]), st.data())
 @settings(max_examples=40, deadline=None)
 def test_a_journal_cut_anywhere_keeps_every_whole_shard(shards, data):
-    folder = fresh()
-    writer = runs.RunWriter(folder, PROVENANCE)
-    journal = folder / runs.JOURNAL_FILE
-    ends = [len(journal.read_bytes())]
-    for name, rows in shards:
-        writer.add(name, rows)
-        ends.append(len(journal.read_bytes()))
-    cut = data.draw(st.integers(0, ends[-1]))
-    journal.write_bytes(journal.read_bytes()[:cut])
-    again = runs.RunWriter(folder, PROVENANCE)
-    whole = [name for (name, _), end in zip(shards, ends[1:], strict=True) if end <= cut]
-    assert again.finished == frozenset(whole)
-    again.add("last", ())
-    assert runs.RunWriter(folder, PROVENANCE).finished == frozenset([*whole, "last"])
-    again.finish(complete=True)
-    _, rows = runs.read_run(folder)
-    assert len(rows) == sum(len(rows) for (name, rows) in shards if name in whole)
+    with fresh() as folder:
+        writer = runs.RunWriter(folder, PROVENANCE)
+        journal = folder / runs.JOURNAL_FILE
+        ends = [len(journal.read_bytes())]
+        for name, rows in shards:
+            writer.add(name, rows)
+            ends.append(len(journal.read_bytes()))
+        cut = data.draw(st.integers(0, ends[-1]))
+        journal.write_bytes(journal.read_bytes()[:cut])
+        again = runs.RunWriter(folder, PROVENANCE)
+        whole = [name for (name, _), end in zip(shards, ends[1:], strict=True) if end <= cut]
+        assert again.finished == frozenset(whole)
+        again.add("last", ())
+        assert runs.RunWriter(folder, PROVENANCE).finished == frozenset([*whole, "last"])
+        again.finish(complete=True)
+        _, rows = runs.read_run(folder)
+        assert len(rows) == sum(len(rows) for (name, rows) in shards if name in whole)
 
 
 json_values = st.recursive(
@@ -414,13 +417,13 @@ json_values = st.recursive(
 @given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()))
 @settings(max_examples=100, deadline=None)
 def test_no_file_of_a_run_escapes_the_error_family(content):
-    folder = fresh()
-    runs.RunWriter(folder, PROVENANCE).finish(complete=True)
-    for name in (runs.RUN_FILE, runs.ROWS_FILE, runs.JOURNAL_FILE):
-        (folder / name).write_bytes(content)
-        for read in (runs.read_run, runs.load_run, lambda path: runs.RunWriter(path, PROVENANCE)):
-            with contextlib.suppress(RunFileError):
-                read(folder)
+    with fresh() as folder:
+        runs.RunWriter(folder, PROVENANCE).finish(complete=True)
+        for name in (runs.RUN_FILE, runs.ROWS_FILE, runs.JOURNAL_FILE):
+            (folder / name).write_bytes(content)
+            for read in (runs.read_run, runs.load_run, lambda path: runs.RunWriter(path, PROVENANCE)):
+                with contextlib.suppress(RunFileError):
+                    read(folder)
 
 
 @given(st.lists(any_row, max_size=4))

@@ -31,6 +31,7 @@ from kernel.machine.report import Counters, Report
 from kernel.machine.shape import Checks, Shape
 from kernel.mapping import LaneMap
 from kernel.toolchain import architectures, find
+from kernel.whole_file import replacing
 
 DTYPES = {
     "f16": "<f2",
@@ -80,6 +81,10 @@ def ptx_of(path: Path, arch: str = "sm_90a", flags: Sequence[str] = ()) -> str:
             raise UsageError(f"{path} is no text, and PTX is; a .cubin cannot be run on the PTX machine") from None
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither a .cu nor a .ptx file")
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no CUDA source: it is not UTF-8 text (byte {error.start})") from None
     known = architectures()
     if not re.fullmatch(r"sm_\d+[af]?", arch) or arch.rstrip("af") not in known:
         raise UsageError(
@@ -305,7 +310,11 @@ def run_file(
     for number, (buffer, dtype, shape, save) in shapes.items():
         result.buffers[number] = buffer.data.view(dtype).reshape(shape)
         if save:
-            np.save(save, result.buffers[number])
+            # Header, then bytes: np.save loses the reason where the disk is full.
+            with replacing(Path(save)) as partial, partial.open("wb") as stream:
+                header = np.lib.format.header_data_from_array_1_0(result.buffers[number])
+                np.lib.format.write_array_header_1_0(stream, header)
+                stream.write(buffer.data.data)
             saved.append(Path(save))
     result.saved = tuple(saved)
     return result
@@ -339,11 +348,12 @@ def mapping(kernel: Kernel, problem: Problem | None = None) -> LaneMap:
     return lane_map(kernel, problem)
 
 
-def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
+def races(kernel: Kernel, problem: Problem | None = None, attention: Attention | None = None) -> Outcome:
     """A run of the whole of a small ragged problem with every check on; look at ``faults`` and ``notes``.
 
     The default has a full and a partial block along m and n and an odd number of k tiles with a partial one. Its
-    leading dimensions are wider than the rows, so that a read beyond a row's end is out of bounds there.
+    leading dimensions are wider than the rows, so that a read beyond a row's end is out of bounds there. ``attention``
+    is told how far each launch is.
     """
     if problem is None:
         tile = tile_problem(kernel)
@@ -364,7 +374,7 @@ def races(kernel: Kernel, problem: Problem | None = None) -> Outcome:
     a = generator.uniform(-1, 1, (problem.m, problem.k)).astype(problem.dtype_in)
     b = generator.uniform(-1, 1, (problem.k, problem.n)).astype(problem.dtype_in)
     c = generator.uniform(-1, 1, (problem.m, problem.n)).astype(problem.dtype_out) if problem.beta else None
-    return simulate(kernel, problem, a, b, c, keep_going=True)
+    return simulate(kernel, problem, a, b, c, keep_going=True, attention=attention)
 
 
 def _refuse(outcome: Outcome) -> None:

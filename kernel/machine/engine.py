@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernel.build import content_folder
+from kernel.build import content_folder, refusal
 from kernel.errors import BuildError
 from kernel.machine.lower import INSTRUCTION, SPECIAL, engine_source, opcodes
 from kernel.toolchain import find
@@ -158,7 +158,7 @@ def _all_of(calls: list[list[str]], folder: Path) -> None:
     logs = [process.communicate()[1] for process in running]
     for process, log in zip(running, logs, strict=True):
         if process.returncode != 0:
-            raise BuildError("g++ refused the PTX machine's engine", log)
+            raise refusal("the PTX machine's engine", "g++ refused it", log, folder)
 
 
 @functools.cache

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from kernel.build import artifact
 from kernel.contract import ITEMSIZE, MAX_KNOWN_ALIGNMENT, Kernel, Pointers, Problem
-from kernel.errors import MachineFault, ShapeError
-from kernel.machine.execute import run
+from kernel.errors import DtypeError, MachineFault, ShapeError
+from kernel.machine.execute import Attention, run
 from kernel.machine.faults import OUTPUT_NOT_WRITTEN
 from kernel.machine.memory import ADDRESSABLE, INITIALISED, WRITABLE, WRITTEN, Buffer, place
 from kernel.machine.ptx import with_source
@@ -68,6 +68,10 @@ def _laid_out(name: str, problem: Problem, array: Array | None, writable: bool) 
 
 
 def _check(name: str, array: Array, shape: tuple[int, int]) -> Array:
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise DtypeError(f"{name} is a {type(array).__name__}; a NumPy array without a mask is needed")
+    if array.dtype.kind not in "fiu":
+        raise DtypeError(f"{name} has elements of {array.dtype}; real numbers are needed")
     if array.shape != shape:
         raise ShapeError(f"{name} has the shape {array.shape}; the problem needs {shape}")
     return array
@@ -84,18 +88,21 @@ def simulate(
     blocks: Sequence[int] | None = None,
     keep_going: bool = False,
     trace: int = 0,
+    attention: Attention | None = None,
 ) -> Outcome:
     """Run ``problem`` on the machine and report, without raising for what the kernel does wrong.
 
     Args:
-        a, b: A (m x k) and B (k x n) as NumPy arrays, whatever their strides; they are copied into
-            buffers with the problem's layout, leading dimensions and alignment.
+        a, b: A (m x k) and B (k x n) as NumPy arrays of real numbers, whatever their strides; they are copied into
+            buffers with the problem's types, layout, leading dimensions and alignment.
         c: the old C (m x n); needed where beta is not zero. Where beta is zero C starts as NaN and may
             not be read.
         blocks: linear ids of the blocks to run, of every launch; None runs them all and then looks for
             output that nobody wrote.
+        attention: a limit in time for each launch, and whom to tell how far it is.
 
     Raises:
+        ShapeError, DtypeError: an array has not the problem's extents, or is none of real numbers.
         RejectedError: the kernel cannot run the problem.
         BuildError, MissingToolError: its PTX is not there and cannot be made.
         MachineFault: it reached an opcode the machine lacks.
@@ -138,6 +145,7 @@ def simulate(
             blocks=blocks,
             keep_going=keep_going,
             trace=trace,
+            attention=attention,
         )
         outcome.reports.append(report)
         outcome.faults += report.faults
@@ -179,7 +187,7 @@ def run_kernel(
 
     Raises:
         MachineFault: the kernel did something wrong; the text names instruction, thread and address.
-        RejectedError, BuildError, MissingToolError: as for :func:`simulate`.
+        ShapeError, DtypeError, RejectedError, BuildError, MissingToolError: as for :func:`simulate`.
     """
     outcome = simulate(kernel, problem, a, b, c, checks=checks)
     if outcome.faults:
