@@ -20,6 +20,7 @@ from compare.report import (
     Shape,
     against_cublas,
     headline,
+    is_dispatcher,
     is_timed,
     ladder_scene,
     peak_behind,
@@ -334,13 +335,14 @@ def roofline(rows: Sequence[Row], run: Mapping[str, Any], code: Mapping[str, Any
     """The roofline where most of the ladder was timed; None where no kernel's intensity is known.
 
     A kernel's intensity is what one of its blocks was seen to load, where ``code`` (by kernel name, as
-    :mod:`compare.code_facts` writes it) tells; else what its block tile says.
+    :mod:`compare.code_facts` writes it) tells; else what its block tile says. A dispatcher is left out: it has no tile
+    of its own, and what it picks has a point.
     """
     where = ladder_scene(rows) or _largest(rows)
     if where is None:
         return None
     inside = [row for row in headline(rows) if is_timed(row) and shape_of(row) == where.shape]
-    points = [point for row in inside if (point := _roof_point(row, code or {}))]
+    points = [point for row in inside if not is_dispatcher(row) and (point := _roof_point(row, code or {}))]
     if not points:
         return None
     peaks: dict[str, float] = {}

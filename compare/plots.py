@@ -208,7 +208,7 @@ def draw_roofline(source: Source, figure: Any) -> None:
     ours = []
     for point in data.points:
         _mark(axes, point.intensity, point.row["tflops"], point.row, alpha=0.85)
-        if point.row["family"] == "handwritten" and not report.is_dispatcher(point.row):
+        if point.row["family"] == "handwritten":
             ours.append((math.log2(point.intensity), math.log2(point.row["tflops"]), rung(point.row)))
     _family_legend(axes, [point.row for point in data.points])
     axes.set_xscale("log")

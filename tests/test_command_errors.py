@@ -201,6 +201,7 @@ def test_a_draw_and_a_shape_do_not_go_together(capsys):
 
 @pytest.mark.nvcc
 def test_hours_on_the_cpu_are_refused_at_once_and_minutes_announced(capsys, monkeypatch):
+    monkeypatch.setattr("compare.room.available", lambda: 2**40)
     assert main(["check", "--device", "cpu", "--kernels", "v2_block_tile", "--shapes", "20000"]) == 3
     captured = capsys.readouterr()
     assert "nothing was checked: about" in captured.err

@@ -35,7 +35,7 @@ every_kernel = pytest.mark.parametrize("kernel", LADDER, ids=NAMES)
 
 def test_every_source_is_in_the_catalog_and_every_entry_has_a_source():
     names = [kernel.name for kernel in KERNELS]
-    sources = {getattr(kernel, "stem", "") or getattr(kernel, "entry", "") or kernel.name for kernel in KERNELS}
+    sources = {unit.source.stem for kernel in KERNELS for unit in kernel.units()}
     assert {path.stem for path in FOLDER.glob("*.cu")} == sources
     assert sources <= set(names)
     assert len(set(names)) == len(names)

@@ -166,7 +166,7 @@ def test_a_race_has_few_in_it_and_cublas_and_a_duel_follows():
 def test_who_hands_over_refuses_or_is_too_slow_is_not_tried():
     one = tuner("fp16_tensor")
     found = one.tune(targets("513x511x509", one.candidates[0])[0])
-    assert found.entry.kernel == "h0_mma_sync"
+    assert found.entry.kernel == "h9_packed_64x64"
     assert found.left_out["h1_wgmma_tma"] == "h0_mma_sync would run it"
     slow = tuner()
     assert "too slow above" in slow.tune(targets("8192", slow.candidates[0])[0]).left_out["v0_naive"]
