@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from handwritten.split_tile import Cut
 from kernel.contract import (
     ITEMSIZE,
     MAX_GRID_X,
@@ -821,19 +821,6 @@ ROUNDS = 4
 """A tile is cut into no more shares than give every SM so many."""
 
 
-class Cut(NamedTuple):
-    """How many thread blocks share a tile along k."""
-
-    slices: int
-    """Blocks of a cluster, which add through their shared memory."""
-    parts: int
-    """Blocks, or clusters, whose sums a second launch adds from the workspace."""
-
-    @property
-    def shares(self) -> int:
-        return self.slices * self.parts
-
-
 @dataclass(frozen=True, kw_only=True)
 class SplitKernel(OverlappedKernel):
     """h10 in its tiles: blocks share a tile along k, where C has few. What a cut costs is modelled in nanoseconds,
@@ -1033,7 +1020,4 @@ H10_TILES = (
 )
 
 
-KERNELS: tuple[TensorKernel, ...] = (
-    *(H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8),
-    *(H9, *H9_TILES, H10, *H10_TILES),
-)
+KERNELS: tuple[TensorKernel, ...] = (H0, H1, H2, H3, H4, H5, *H5_TILES, H6, H7, H8, H9, *H9_TILES, H10, *H10_TILES)
