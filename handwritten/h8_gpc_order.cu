@@ -1,7 +1,7 @@
 // C[m,n] = alpha * A[m,k] @ B[k,n] + beta * C, FP16 in, FP32 accumulate, A and C row-major, B either way.
-// Deals h7's tiles to blocks so that SMs of one GPC, which have a TLB in common, work on neighbouring tiles:
-// blocks come to GPCs in turn, so block numbers say the opposite. Where matrices span hundreds of pages,
-// address translation is what this saves. Limited by power. Refuses what h7 refuses.
+// Deals h7's tiles to blocks so that SMs of one GPC work on neighbouring tiles: blocks come to GPCs in turn,
+// so block numbers say the opposite. What this saves is bytes from DRAM, a quarter of h7's at 16384. Limited
+// by power. Refuses what h7 refuses.
 #include "refill_tile.cuh"
 
 // The place of each cluster of the launch in an order that keeps those of a GPC together
