@@ -54,7 +54,8 @@ RECORD_SETS = ("skinny", "transformer")
 FEWEST_FP16_ROWS = 2048
 """Shapes of the transformer set with fewer rows are FP32 SIMT only: what they measure there is memory."""
 RECORD_ODD = (513, 1023, 2049, 4095, 4097)
-"""Cubes of ``--record`` whose pitches no vector divides, for cuBLAS and dispatchers, in bursts."""
+"""Cubes of ``--record`` whose pitches no vector divides, for cuBLAS and dispatchers, in bursts; of the set tails, since
+their ratios, four times those of aligned FP16, have no place in a mean over squares."""
 RECORD_RECTANGLE = (8192, 4096, 6144)
 """m, n, k of a further shape of ``--record``: cuBLAS SGEMM against CUTLASS's SIMT tiles, one of which has its name."""
 SELF_TESTS = "self_tests"
@@ -528,7 +529,7 @@ def recorded_parts(chosen: Sequence[Contender]) -> list[Part]:
     found += [Part(group, both) for group in groups(by_hand, cube(RECORD_TAIL))]
     for size in RECORD_SQUARES:
         found += [Part(group, both) for group in groups([c for c in default if c.track == "fp32_simt"], cube(size))]
-    odd = [cube(size) for size in RECORD_ODD]
+    odd = [dataclasses.replace(cube(size), shape_set="tails") for size in RECORD_ODD]
     for shape in (*odd, *(shape for name in RECORD_SETS for shape in parse(name))):
         with_fp16 = shape.shape_set != "transformer" or shape.m >= FEWEST_FP16_ROWS
         found += [Part(group, in_bursts) for group in groups([*simt, *(fp16 if with_fp16 else ())], shape)]
