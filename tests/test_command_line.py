@@ -208,8 +208,11 @@ def test_stopping_a_command_says_so(tmp_path):
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         writer = os.open(tmp_path / "rows.csv", os.O_WRONLY)  # opens once the command has come to read
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
-        os.close(writer)
+        try:
+            _, error = process.communicate(timeout=30)
+        finally:
+            process.kill()  # where SIGINT is ignored, as in a job that a script put in the background
+            os.close(writer)
     assert (process.returncode, error) == (130, "gemm-tracks: stopped\n")
 
 
