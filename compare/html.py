@@ -56,6 +56,8 @@ DETAILS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Where", ("gpu_name", "gpu_index", "gpu_uuid_hash", "retried_because")),
 )  # fmt: skip
 """Every column of a row, in the groups in which its details are shown."""
+MOST_VIEWS = 12
+"""Tabs that a figure can have: report.css shows as many."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,9 @@ def _families(rows: Iterable[Row]) -> tuple[str, ...]:
 
 def _tracks(rows: Sequence[Row], run: Mapping[str, Any], burst: tuple[tuple[str, str], ...]) -> Figure:
     pictures = figures.track_pictures(rows, run)
+    # Of as many kernels, cubes first.
+    fullest = sorted(pictures, key=lambda picture: (-len(picture.rows), len(set(picture.shape))))[:MOST_VIEWS]
+    pictures = [picture for picture in pictures if picture in fullest]
     steps = ladder_scene(rows)
     chosen = next((i for i, picture in enumerate(pictures) if steps and picture.shape == steps.shape), 0)
     views = []
@@ -246,7 +251,7 @@ def _tracks(rows: Sequence[Row], run: Mapping[str, Any], burst: tuple[tuple[str,
     caption = (
         "Every kernel that was timed, on one axis. Each mark is a kernel; the numbers at the right belong to the "
         "fastest of its row. Solid walls are datasheet peaks, dashed ones the most that a loop without memory reached "
-        "in this run."
+        "in this run. Problems that were timed for few kernels have no picture; all rows are in the table below."
     )
     shown = [row for picture in pictures for row in picture.rows]
     keys = burst if any(row["window"] == "burst" for row in shown) else ()

@@ -246,3 +246,14 @@ def test_load_run_documents_its_columns(tmp_path):
     assert frame.attrs["run"]["revision"] == "abc"
     assert "TFLOP/s" in frame.attrs["columns"]["tflops"]
     assert str(frame.dtypes["m"]) == "Int64"
+
+
+def test_a_figure_has_as_many_tabs_as_the_style_can_show_and_those_of_the_most_kernels():
+    style = (html.PAGE / "report.css").read_text(encoding="utf-8")
+    assert {int(number) for number in re.findall(r"\.tab-(\d+):checked", style)} == set(range(html.MOST_VIEWS))
+    run, rows = runs.read_run("latest")
+    page = html.render(rows, run)
+    tabs = re.findall(r'<input type="radio" name="tracks-view" id="tracks-(\d+)"[^>]*?( checked)?>', page)
+    assert [int(number) for number, _ in tabs] == list(range(html.MOST_VIEWS))
+    assert [bool(checked) for _, checked in tabs].count(True) == 1
+    assert {"4096³", "8192³"} <= set(re.findall(r'<label for="tracks-\d+">([^<]*)</label>', page))

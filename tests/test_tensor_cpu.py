@@ -51,7 +51,7 @@ def test_kernels_without_clusters_are_right_on_the_machine(contender, layout, ou
     problem = contender.problem(131, 261, 328, layout=layout, dtype_out=out, beta=2.0)
     width = -(-(problem.b_width) // 8) * 8
     problem = problem.replace(ldb=width, ldc=264)
-    assert contender.variant(problem) in ("tma", "tma_parts2", "tma_parts3")
+    assert contender.variant(problem).startswith("tma")
     verdict = check_contender(contender, problem, CpuExecutor())
     assert verdict.ok, verdict
 
