@@ -229,7 +229,7 @@ def _tracks(rows: Sequence[Row], run: Mapping[str, Any], burst: tuple[tuple[str,
     pictures = figures.track_pictures(rows, run)
     # Of as many kernels, cubes first.
     fullest = sorted(pictures, key=lambda picture: (-len(picture.rows), len(set(picture.shape))))[:MOST_VIEWS]
-    pictures = [picture for picture in pictures if picture in fullest]
+    pictures = tuple(picture for picture in pictures if picture in fullest)
     steps = ladder_scene(rows)
     chosen = next((i for i, picture in enumerate(pictures) if steps and picture.shape == steps.shape), 0)
     views = []
