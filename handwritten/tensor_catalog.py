@@ -61,10 +61,8 @@ class TensorKernel(Kernel):
         return self.shares or self.name
 
     def rejects_type_or_layout(self, problem: Problem) -> str | None:
-        """As for every kernel, but either output type will do."""
-        if problem.dtype_out in OUTPUTS:
-            return super().rejects_type_or_layout(problem.replace(dtype_out=self.dtype_out))
-        return f"output is {problem.dtype_out}; {self.name} writes {' or '.join(OUTPUTS)}"
+        """As for every kernel, but either output type that a problem can have will do."""
+        return super().rejects_type_or_layout(problem.replace(dtype_out=self.dtype_out))
 
     def rejects(self, problem: Problem) -> str | None:
         tiles = self.tiles(problem)
@@ -113,14 +111,10 @@ class MmaSyncKernel(TensorKernel):
         return tile.BLOCK_M // tile.WARP_M * (tile.BLOCK_N // tile.WARP_N) * 32
 
     def vector(self, problem: Problem) -> int:
-        """Widest access that both operands' bases and pitches allow."""
+        """Widest access that both operands' bases and pitches allow; one element always does."""
         size = ITEMSIZE[self.dtype_in]
-        for vector in self.vectors:
-            step = vector * size
-            pitches = (problem.lda * size, problem.ldb * size)
-            if all(value % step == 0 for value in (*pitches, problem.align_a, problem.align_b)):
-                return vector
-        return self.vectors[-1]
+        places = (problem.lda * size, problem.ldb * size, problem.align_a, problem.align_b)
+        return next(vector for vector in self.vectors if all(place % (vector * size) == 0 for place in places))
 
     def variant(self, problem: Problem) -> str:
         return f"vec{self.vector(problem)}"
@@ -221,11 +215,9 @@ class WgmmaKernel(TensorKernel):
         return None
 
     def runner(self, problem: Problem) -> TensorKernel:
-        """The kernel that runs the problem: this one, or the first fallback that can."""
-        for kernel in (self, *self.fallbacks):
-            if not (isinstance(kernel, WgmmaKernel) and kernel.beyond_tensor_maps(problem)):
-                return kernel
-        return self.fallbacks[-1]
+        """The kernel that runs the problem: this one, or the first fallback that can; the last needs no tensor map."""
+        chain: tuple[TensorKernel, ...] = (self, *self.fallbacks)
+        return next(one for one in chain if not (isinstance(one, WgmmaKernel) and one.beyond_tensor_maps(problem)))
 
     def why(self, problem: Problem) -> str:
         return self.beyond_tensor_maps(problem) or ""

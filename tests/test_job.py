@@ -718,3 +718,10 @@ def test_a_measurement_without_a_sample_and_a_kernel_that_refuses_have_rows_that
     )
     assert picky.rejects(odd.problem(picky))
     assert (columns["name"], columns["n"], columns.get("registers")) == (picky.name, 49, None)
+
+
+def test_where_no_run_is_recorded_the_variable_that_hides_it_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv(runs.VARIABLE, str(tmp_path))
+    assert all(word in job.no_run() for word in (runs.VARIABLE, str(tmp_path)))
+    monkeypatch.delenv(runs.VARIABLE)
+    assert job.no_run().startswith("No recorded run ships")

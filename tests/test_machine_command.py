@@ -315,3 +315,12 @@ def test_a_run_that_is_interrupted_ends_at_once_and_says_so(forever, capsys):
     assert time.monotonic() - began < 10
     captured = capsys.readouterr()
     assert (status, captured.out, captured.err) == (130, "", "gemm-tracks: stopped\n")
+
+
+def test_words_and_several_arrays_are_no_numbers(tmp_path):
+    with pytest.raises(UsageError, match="neither a number nor a buffer"):
+        command._number("seven", np.dtype("f4"), "seven")
+    with (tmp_path / "several.npy").open("wb") as file:
+        np.savez(file, a=np.zeros(2), b=np.zeros(2))
+    with pytest.raises(UsageError, match="several arrays"):
+        command._loaded(str(tmp_path / "several.npy"), "in:several.npy")

@@ -89,3 +89,17 @@ def test_a_group_of_processes_with_a_limit_has_no_more_than_that(tmp_path, monke
     assert room.available() > 10_000
     (tmp_path / "memory.max").write_text("1000\n")
     assert room.available() == 600
+
+
+def test_what_is_free_is_asked_of_the_system_where_there_is_no_meminfo(monkeypatch):
+    read = room.Path.read_text
+
+    def nowhere(path, *args, **options):
+        if str(path) == "/proc/meminfo":
+            raise OSError("no such file")
+        return read(path, *args, **options)
+
+    known = room.available()
+    monkeypatch.setattr(room.Path, "read_text", nowhere)
+    assert known is not None
+    assert 0 < room.available() <= 2 * known

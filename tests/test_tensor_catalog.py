@@ -334,6 +334,13 @@ def test_rows_of_c_that_end_inside_sixteen_bytes(n, out, inside):
         assert kernel.variant(problem) == ("h2_cluster_multicast.tma" if inside else "tma")
 
 
+@pytest.mark.parametrize("kernel", SPLIT, ids=lambda kernel: kernel.name)
+def test_a_sum_of_more_blocks_than_a_grid_has_is_refused(kernel):
+    cut = dataclasses.replace(kernel, parts=2)
+    assert "in 2 parts" in cut.rejects(half(2**20, 2**20, 4096))
+    assert cut.rejects(half(2**20, 2**19, 4096)) is None
+
+
 def test_row_major_b_in_spans_of_32_or_64_columns_needs_whole_spans():
     narrow, whole = half(300, 264, 264), half(300, 320, 264)
     assert H3.variant(narrow) == "h2_cluster_multicast.tma"
