@@ -24,7 +24,7 @@ from kernel.contract import Unit
 from kernel.errors import BuildError, RunFileError
 from kernel.machine import engine as engines
 from kernel.machine.engine import engine
-from kernel.whole_file import write_text
+from kernel.whole_file import replacing, write_text
 
 ROOT = runs.repository()
 SOURCE = 'extern "C" __global__ void __launch_bounds__(64) twice(float* p) { p[threadIdx.x] *= 2.0f; }\n'
@@ -533,3 +533,9 @@ def test_ctrl_c_in_a_check_prints_what_is_done(monkeypatch, capsys):
     assert json.loads(captured.out)["drawn"] == 3
     assert json.loads(captured.out)["stopped"] is True
     assert "stopped after 3 of 9 problems" in captured.err
+
+
+def test_an_error_without_a_system_reason_names_the_file_too(tmp_path):
+    with pytest.raises(OSError, match=r"kept\.txt: the writer gave up"), replacing(tmp_path / "kept.txt"):
+        raise OSError("the writer gave up")
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -455,3 +456,13 @@ def test_tile_of_the_default_problem_matches_the_kernel():
     problem = inspection.problem_for(plain_kernel(1))
     assert (problem.m, problem.n, problem.k % 16) == (128, 128, 0)
     assert Tile(BLOCK_M=128).items() == (("BLOCK_M", 128),)
+
+
+def test_which_of_several_loops_was_taken_is_said_where_only_the_listing_tells():
+    loops = tuple(SimpleNamespace(header=at, instructions=10, macs_run=0) for at in (0x20, 0x90))
+    told = inspection.which_loop(SimpleNamespace(product_loops=loops, chosen="written"))
+    assert (
+        told
+        == "of 2 loops with products the one at 0020, which has the most as written; the rest: 0090 (10 instructions)"
+    )
+    assert inspection.which_loop(SimpleNamespace(product_loops=loops[:1], chosen="written")) == ""
