@@ -6,6 +6,7 @@ One catalog entry is one row; the output type, the layout of B and the width of 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import struct
 from collections.abc import Iterator
@@ -852,16 +853,7 @@ class SplitKernel(OverlappedKernel):
         fiftieth of the shortest."""
         if self.slices or self.parts:
             return Cut(self.slices or 1, self.parts or 1)
-        tiles, depth = self.tiles(problem), self.depth(problem)
-        cuts = [
-            Cut(slices, parts)
-            for slices in SLICES
-            for parts in range(1, max(ROUNDS * SM_COUNT // (tiles * slices), 1) + 1)
-            if slices * parts <= depth
-        ]
-        lengths = {cut: self.length(problem, cut) for cut in cuts}
-        shortest = min(lengths.values())
-        return min((cut for cut, ns in lengths.items() if 50 * ns <= 51 * shortest), key=lambda cut: cut.shares)
+        return _shortest_cut(self, problem)
 
     def length(self, problem: Problem, cut: Cut) -> float:
         """Modelled time of a cut, ns: rounds of items, or memory, and what joining them costs."""
@@ -974,6 +966,21 @@ class SplitKernel(OverlappedKernel):
             return (product,)
         _, _, _, c, m, n, _, ldc, alpha, beta = values
         return (product, (c, m, n, ldc, alpha, beta, parts, pitch, lanes, workspace))
+
+
+@functools.lru_cache(maxsize=4096)
+def _shortest_cut(kernel: SplitKernel, problem: Problem) -> Cut:
+    """See :meth:`SplitKernel.cut`: some hundred cuts are compared, and a plan asks a dozen times."""
+    tiles, depth = kernel.tiles(problem), kernel.depth(problem)
+    cuts = [
+        Cut(slices, parts)
+        for slices in SLICES
+        for parts in range(1, max(ROUNDS * SM_COUNT // (tiles * slices), 1) + 1)
+        if slices * parts <= depth
+    ]
+    lengths = {cut: kernel.length(problem, cut) for cut in cuts}
+    shortest = min(lengths.values())
+    return min((cut for cut, ns in lengths.items() if 50 * ns <= 51 * shortest), key=lambda cut: cut.shares)
 
 
 def _tile_of_h10(block_m: int, block_n: int, stages: int, stage_ns: float) -> SplitKernel:
