@@ -8,6 +8,7 @@ from compare.contenders import contenders, every_contender
 from compare.inputs import allocate, fill
 from compare.shapes import parse
 from kernel.errors import MissingToolError
+from tests.repeats import assert_repeats_are_bit_identical
 
 pytestmark = pytest.mark.gpu
 
@@ -100,7 +101,7 @@ def test_operands_beyond_two_to_the_31_elements(contender, shape, executor):
 @pytest.mark.parametrize("contender", LADDER, ids=ids(LADDER))
 @pytest.mark.parametrize("side", [256, 1024])
 def test_a_hundred_repeats_are_bit_identical(contender, side, executor):
-    assert_repeats_are_bit_identical(contender, side, 100)
+    assert_repeats_are_bit_identical(contender, contender.problem(side, side, side), 100)
 
 
 @pytest.mark.slow
@@ -108,28 +109,7 @@ def test_a_hundred_repeats_are_bit_identical(contender, side, executor):
 def test_a_thousand_launches_at_8192_are_bit_identical(name):
     """What the tables name at 8192 cubed: stream-K and whatever else meets other blocks on the way."""
     (contender,) = contenders([name])
-    assert_repeats_are_bit_identical(contender, 8192, 1000)
-
-
-def assert_repeats_are_bit_identical(contender, side, repeats):
-    import cupy
-
-    problem = contender.problem(side, side, side)
-    buffers = allocate(cupy, problem)
-    fill(buffers)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.get_current_stream().synchronize()
-    prepared = contender.prepare(problem, buffers.pointers, stream.ptr)
-    first = None
-    with stream:
-        for _ in range(repeats):
-            buffers.poison_output()
-            prepared.enqueue(stream.ptr)
-            bits = buffers.c.view("uint32")
-            if first is None:
-                first = bits.copy()
-            assert bool((bits == first).all())
-        assert bool(cupy.isfinite(buffers.c).all())
+    assert_repeats_are_bit_identical(contender, contender.problem(8192, 8192, 8192), 1000)
 
 
 def test_values_on_the_device_are_those_of_the_host():

@@ -8,6 +8,7 @@ from compare.check import GpuExecutor, check_contender
 from compare.contenders import KernelContender
 from compare.inputs import allocate, fill
 from handwritten.tensor_catalog import H9, KERNELS, SplitKernel
+from tests.repeats import assert_repeats_are_bit_identical
 
 pytestmark = pytest.mark.gpu
 
@@ -109,8 +110,6 @@ SPLIT_CASES = (
 @pytest.mark.parametrize(("slices", "parts"), [(1, 1), (1, 5), (2, 1), (4, 1), (8, 1), (2, 3), (8, 9)], ids=str)
 def test_every_cut_is_right_and_repeats_to_the_bit(kernel, layout, slices, parts, executor):
     """Clusters along k, parts in the workspace and both, in fewer blocks of k than shares too."""
-    import cupy
-
     contender = KernelContender.of(dataclasses.replace(kernel, slices=slices, parts=parts))
     for case in SPLIT_CASES:
         for out in OUTPUTS:
@@ -119,19 +118,7 @@ def test_every_cut_is_right_and_repeats_to_the_bit(kernel, layout, slices, parts
             assert verdict.ok, f"{verdict} ({verdict.variant})"
     # More tiles than run at once, so that clusters walk and push again; and launches that follow each other.
     problem = contender.problem(300, 9000, 1544, layout=layout)
-    buffers = allocate(cupy, problem)
-    fill(buffers)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.get_current_stream().synchronize()
-    prepared = contender.prepare(problem, buffers.pointers, stream.ptr)
-    first = None
-    with stream:
-        for _ in range(20):
-            buffers.poison_output()
-            prepared.enqueue(stream.ptr)
-            bits = buffers.c.view("uint16")
-            first = bits.copy() if first is None else first
-            assert bool((bits == first).all())
+    assert_repeats_are_bit_identical(contender, problem, 20)
 
 
 @pytest.fixture
@@ -185,24 +172,7 @@ def test_what_is_too_large_for_fp16_becomes_infinite_with_its_sign(contender, la
 @every_layout
 @pytest.mark.parametrize("extents", [(256, 512, 256), (2304, 2056, 520), (2301, 2053, 517)], ids=str)
 def test_twenty_repeats_are_bit_identical(contender, layout, extents):
-    import cupy
-
-    problem = contender.problem(*extents, layout=layout)
-    buffers = allocate(cupy, problem)
-    fill(buffers)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.get_current_stream().synchronize()
-    prepared = contender.prepare(problem, buffers.pointers, stream.ptr)
-    first = None
-    with stream:
-        for _ in range(20):
-            buffers.poison_output()
-            prepared.enqueue(stream.ptr)
-            bits = buffers.c.view("uint16")
-            if first is None:
-                first = bits.copy()
-            assert bool((bits == first).all())
-        assert bool(cupy.isfinite(buffers.c).all())
+    assert_repeats_are_bit_identical(contender, contender.problem(*extents, layout=layout), 20)
 
 
 @pytest.mark.parametrize("contender", OVERLAPPING, ids=[contender.name for contender in OVERLAPPING])
