@@ -5,8 +5,9 @@ neighbours in a kernel's order of tiles are far apart, and every line of an oper
 takes a :attr:`kernel.contract.Argument.order` walks tiles by it instead of by block number.
 
 No register names a block's GPC. But blocks of one thread block cluster share a GPC, so launching clusters of many
-sizes shows which SMs do; and where the blocks of a launch land on an idle GPU is the same every time. What is found is
-a matter of speed only: any order gives the right result.
+sizes shows which SMs do; and launches of one shape that follow each other land alike. After other work they may not: on
+one H200 they did at every trial, on another hardly ever (results/nvidia-h200/evidence/placement.txt). What is found
+is a matter of speed only: any order gives the right result.
 """
 
 from __future__ import annotations
